@@ -47,10 +47,10 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "lookup": {BEHAVIOUR: "--scan --broker"},
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
     "receive": {
-        READ: "--from --once --until --config-every --ha-only",
+        READ: "--from --once --until --config-every --ha-only --controller",
         CHANGE: "--commitlog-file-size --reserve",
     },
-    "send-log": {READ: "--once --listen --slave"},
+    "send-log": {READ: "--once --listen --slave --controller"},
     "warm": {READ: "--queues"},
     "serve": {
         READ: "--live --max-messages",
@@ -191,8 +191,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
          "rmqtool send-log STORE --listen 10.0.0.2:10912 --once"),
         ("Lead a running 5.x slave to the log of a broker that is down",
          "rmqtool send-log STORE --listen 10.0.0.2:10912 --slave 10.0.0.3:10911"),
-        ("Copy a log to another machine",
-         "rmqtool receive 10.0.0.2:10912 NEW --ha-only --commitlog-file-size 1G --once"),
+        ("Copy a log to a host where receive --ha-only runs",
+         "rmqtool send-log STORE --listen 10.0.0.2:10912"),
     ),
     "serve": (
         ("Let consumers and mqadmin read a store while the broker is down", "rmqtool serve STORE"),

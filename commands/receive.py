@@ -8,75 +8,118 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.groups import Before, Only, with_groups
+from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.interrupts import interrupts_held
 from rmqtool.errors import EXIT_OK, UsageError
+from rmqtool.output import Output
 from rmqtool.sizes import short
 from rmqtool.terminal import format_size
 from rmqtool.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+    from pathlib import Path
+
     from rmqtool.net.receive import From, Progress, ReceiveRequest
     from rmqtool.terminal import ProgressBar
 
 _NEVER = "never"
 _PORT_MAX = 65_535
 
-Ack = Annotated[
-    Literal["flushed", "written", "none"],
-    typer.Option(
-        "--ack",
-        metavar="flushed|written|none",
-        help="Acknowledge messages once they are on the device, once they are written, or never.",
-    ),
-]
-FromOffset = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="oldest|last|OFFSET",
-        help="Begin a new store with the master's oldest log file, its last one, or the one that holds this"
-        " physical offset.",
-    ),
-]
-Once = Annotated[
-    bool, typer.Option("--once", help="Stop when all that the master has now has been received.")
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until", metavar="TIME", help="Stop before the first message stored at this time or later."
-    ),
-]
-ConfigEvery = Annotated[
-    str,
-    typer.Option(
-        "--config-every",
-        metavar="DURATION|never",
-        help="Fetch topics, groups and offsets this often.",
-    ),
-]
-HaOnly = Annotated[
-    bool,
-    typer.Option(
-        "--ha-only",
-        help="HOST:PORT is the HA port; ask the broker for nothing else. No configuration is fetched.",
-    ),
-]
-FileSize = Annotated[
-    int | None,
-    typer.Option(
-        "--commitlog-file-size", metavar="SIZE", parser=options.parse_size,
-        help="With --ha-only: size of the master's commit log files; needed for a new store.",
-    ),
-]  # fmt: skip
-Retry = Annotated[bool, typer.Option("--retry/--no-retry", help="Connect again when the connection is lost.")]
-Reserve = Annotated[
-    bool,
-    typer.Option(
-        "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
-    ),
-]
+
+class ReceiveOptions(Group):
+    """What is received, from where on, and until when."""
+
+    ack: Annotated[
+        Literal["flushed", "written", "none"],
+        typer.Option(
+            "--ack",
+            metavar="flushed|written|none",
+            help="Acknowledge messages once they are on the device, once they are written, or never.",
+        ),
+    ] = "flushed"
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="oldest|last|OFFSET",
+            help="Begin a new store with the master's oldest log file, its last one, or the one that holds"
+            " this physical offset.",
+        ),
+    ] = "oldest"
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when all that the master has now has been received.")
+    ] = False
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TIME", help="Stop before the first message stored at this time or later."
+        ),
+    ] = None
+    config_every: Annotated[
+        str,
+        typer.Option(
+            "--config-every",
+            metavar="DURATION|never",
+            help="Fetch topics, groups and offsets this often.",
+        ),
+    ] = "60s"
+    ha_only: Annotated[
+        bool,
+        typer.Option(
+            "--ha-only",
+            help="HOST:PORT is the HA port; ask the broker for nothing else. No configuration is fetched.",
+        ),
+    ] = False
+    controller: Annotated[
+        bool, typer.Option("--controller", help="With --ha-only: the master is in controller mode (5.x).")
+    ] = False
+    commitlog_file_size: Annotated[
+        int | None,
+        typer.Option(
+            "--commitlog-file-size",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="With --ha-only: size of the master's commit log files; needed for a new store.",
+        ),
+    ] = None
+    retry: Annotated[
+        bool, typer.Option("--retry/--no-retry", help="Connect again when the connection is lost.")
+    ] = True
+    reserve: Annotated[
+        bool,
+        typer.Option(
+            "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+        ),
+    ] = True
+
+    def request(self, master: str, zone: tzinfo | None) -> ReceiveRequest:
+        """Return what is to be received. Raises UsageError."""
+        from rmqtool.net.ha_connection import Address
+        from rmqtool.net.receive import ReceiveRequest
+
+        for name, given in (
+            ("--commitlog-file-size", self.commitlog_file_size is not None),
+            ("--controller", self.controller),
+        ):
+            if given and not self.ha_only:
+                raise UsageError(f"{name} needs --ha-only: otherwise the broker says it")
+        now_ms = time.time_ns() // 1_000_000
+        return ReceiveRequest(
+            address=Address(*parse_address(master)),
+            ha_only=self.ha_only,
+            controller=self.controller,
+            ack=self.ack,
+            begin=_begin(self.from_),
+            once=self.once,
+            until_ms=None if self.until is None else parse_time(self.until, zone, now_ms),
+            file_size=self.commitlog_file_size,
+            reserve=self.reserve,
+            retries=self.retry,
+            config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
+        )
+
+
 Master = Annotated[
     str,
     typer.Argument(metavar="HOST:PORT", help="The broker, with the port that clients and mqadmin use."),
@@ -88,79 +131,59 @@ def receive(
     *,
     master: Master,
     store: Annotated[options.StoreRootOptions, Only("store")],
-    ack: Ack = "flushed",
-    from_: FromOffset = "oldest",
-    once: Once = False,
-    until: Until = None,
-    config_every: ConfigEvery = "60s",
-    ha_only: HaOnly = False,
-    commitlog_file_size: FileSize = None,
-    retry: Retry = True,
-    reserve: Reserve = True,
-    shown: Annotated[options.ObjectOutput, Only("tz format json quiet progress"), Before("reserve")],
+    own: ReceiveOptions,
+    shown: Annotated[options.ObjectOutput, Only("tz format json quiet progress")],
 ) -> int:
     r"""Receive the log of a running master into a store: a live backup.
 
     Connects to the master as a slave does, and writes a log that is equal byte for byte. Each record is
     checked before it is written, and is on the device before it is acknowledged. With brokerRole SYNC_MASTER
-    (5.x also needs inSyncReplicas=2) a message is therefore acknowledged to its producer once it is in both
-    places.
+    (5.x also needs inSyncReplicas=2) producers get their answer once a message is in both places.
 
     STORE is a new or empty folder, or one that was received before: the run continues where the last one
-    ended, however it ended. The newest part of the log is compared with the master's first. Nothing is
-    changed and the command is refused if the logs differ, if the master has lost messages, has deleted what
-    follows, or is in controller mode. A lost connection is made again, and so is one to a master that was
-    restarted. Stop the command with SIGINT or SIGTERM.
+    ended, however it ended. The newest part of the log is compared with the master's first. The command is
+    refused, and nothing changed, if the logs differ, or if the master has lost messages or has deleted what
+    follows. A lost connection is made again. Stop the command with SIGINT or SIGTERM.
 
-    Topics, subscription groups, consumer offsets and delay offsets are fetched too, and written once the log
-    has reached the offset that the master had after they were fetched. Consumer offsets in STORE are
-    therefore never beyond its log. The queues and the index are not received: a broker builds them when it
-    starts on STORE, and `rmqtool rebuild STORE --apply` does the same.
+    Topics, subscription groups, consumer offsets and delay offsets are fetched too. They are written once the
+    log has reached the end that the master had after they were fetched, so that no consumer offset in STORE
+    is beyond its log; with --until in the past they are not written. Queues and index are not received:
+    build them with `rmqtool rebuild STORE --apply` before a broker starts on STORE, because 5.4 would build
+    them for the last ten log files only.
 
-    \b
-      --ack flushed   a replica: what is acknowledged survives a loss of power here
-      --ack written   as a broker's slave: survives a crash of the process
-      --ack none      does not count as a replica. A 4.9 SYNC_MASTER whose only slave this is still
-                      waits for it, 3 s for each message
+    From a master in controller mode (5.x) the command receives as a learner, which producers never wait for.
+    It keeps the epochs, and is refused where they say that a new master lacks the end of this log.
 
-    With --until in the past the configuration is not written, because its offsets belong to a longer log.
+    With --ack flushed, what is acknowledged survives a loss of power here; with --ack written, as with a
+    broker's slave, only a crash of the process. With --ack none this is not a replica: a 4.9 SYNC_MASTER
+    without another slave waits 3 s for it with each message.
 
     Exits with 0 when it was stopped, or reached the end that was requested; 2 for a usage error; 3 when the
-    broker cannot be reached at the start, sends a damaged record, or a file cannot be read or written; 4 when
-    refused; 5 when STORE is in use.
+    broker cannot be reached at the start or sends a damaged record, or a file cannot be read or written; 4
+    when refused; 5 when STORE is in use.
     """
-    from rmqtool.net.ha_connection import Address
-    from rmqtool.net.receive import Receiver, ReceiveRequest
-
-    if commitlog_file_size is not None and not ha_only:
-        raise UsageError("--commitlog-file-size needs --ha-only: otherwise the broker says it")
-    zone, now_ms = shown.zone, time.time_ns() // 1_000_000
-    request = ReceiveRequest(
-        address=Address(*parse_address(master)),
-        ha_only=ha_only,
-        ack=ack,
-        begin=_begin(from_),
-        once=once,
-        until_ms=None if until is None else parse_time(until, zone, now_ms),
-        file_size=commitlog_file_size,
-        reserve=reserve,
-        retries=retry,
-        config_seconds=0 if config_every == _NEVER else parse_duration(config_every) / 1000,
-    )
+    request = own.request(master, shown.zone)
     writer = shown.writer(changes=True)
+    progress = _receive(request, store.store, writer)
+    writer.write_object(_row(str(store.store), request, progress))
+    return EXIT_OK
+
+
+def _receive(request: ReceiveRequest, store: Path, writer: Output) -> Progress:
+    """Receive until the end that was requested, or until interrupted if there is none."""
+    from rmqtool.net.receive import Receiver
+
     with writer.progress("receiving", None) as bar:
-        state = _Shown(bar)
         receiver = Receiver(
-            request, store.store, note=lambda text: writer.note(f"rmqtool: {text}"), tick=state.tick,
+            request, store, note=lambda text: writer.note(f"rmqtool: {text}"), tick=_Shown(bar).tick,
             hold=interrupts_held,
         )  # fmt: skip
         try:
             receiver.run()
         except KeyboardInterrupt:
-            if once or until is not None:
+            if request.once or request.until_ms is not None:
                 raise
-    writer.write_object(_row(str(store.store), request, receiver.progress))
-    return EXIT_OK
+    return receiver.progress
 
 
 class _Shown:
@@ -211,6 +234,8 @@ def _row(store: str, request: ReceiveRequest, progress: Progress) -> dict[str, A
         "acknowledged_offset": progress.acknowledged,
         "master_end_offset": progress.master_end,
         "lag_bytes": progress.lag_bytes,
+        "confirmed_offset": progress.confirmed,
+        "epoch": progress.epoch,
         "connections": progress.connections,
         "configurations": progress.configs,
     }

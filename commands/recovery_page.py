@@ -248,6 +248,22 @@ rmqtool verify STORE                Must say: sound.
 If there are several archives, restore the newest first, because a commit log must not have a gap. Files
 from commit log folders outside STORE are in DIR/outside, under their full paths.
 
+## The host of the broker is lost
+
+A copy that `rmqtool receive` has kept on another host is a store: it has the log, the topics, the groups and
+the consumer offsets. Stop `receive`. Build the queues, with the broker.conf of the lost broker if its file
+sizes are not the default ones, and start a broker with this configuration on the copy:
+
+```text
+rmqtool rebuild COPY --apply --broker-conf broker.conf
+rmqtool verify COPY                 Must say: sound.
+```
+
+With brokerRole SYNC_MASTER no message is lost whose producer got SEND_OK while `receive` was connected. A
+slave broker that lives on can be given the rest of a log: stop its master, run `rmqtool send-log STORE` on
+the store that has more, and lead the slave to it. First make sure with `rmqtool diff --common` that both logs
+have the same messages: a slave does not compare them.
+
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool

@@ -24,6 +24,7 @@ SlaveAddress = Annotated[
         help="Lead this running 5.x slave here, by the port that clients use (repeatable).",
     ),
 ]  # fmt: skip
+Controller = Annotated[bool, typer.Option("--controller", help="The slaves are in controller mode (5.x).")]
 Once = Annotated[
     bool, typer.Option("--once", help="Stop when the first slave has acknowledged the whole log.")
 ]
@@ -35,18 +36,22 @@ def send_log(
     store: Annotated[options.StoreOptions, Only("store commitlog read_only_commitlog broker_conf")],
     listen: Listen = "127.0.0.1:10912",
     slave: SlaveAddress = None,
+    controller: Controller = False,
     once: Once = False,
     shown: Annotated[options.ObjectOutput, Only("format json quiet")],
 ) -> int:
-    r"""Send the log of a store to slaves, without a broker: seed a new slave, or rescue one.
+    r"""Send the log of a store to slaves: seed a new slave, or rescue one.
 
-    Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and sends them the commit log as
-    a master in classic mode does. The store is only read. It may be one that another process writes: what is
-    appended is sent too. Nothing is sent from a damaged record on.
+    Works without a broker. Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and sends
+    them the commit log as a master in classic mode does. The store is only read. It may be one that another
+    process writes: what is appended is sent too. Nothing is sent from a damaged record on.
 
     A slave of 4.x comes if its configuration has haMasterAddress=HOST:PORT with the address of --listen; no
     name server is needed. A slave of 5.x ignores this setting: --slave leads it here while it runs, until a
     name server names another master.
+
+    With --controller the slaves are brokers in controller mode. They are told the epochs of the store's epoch
+    file, and cut what their log has beyond the last epoch that both have.
 
     A slave without a log gets the whole log, from the first file on. A slave with a log gets what follows its
     end; the protocol does not compare what it has. Stop every other master of a slave first. Listen on an
@@ -68,7 +73,9 @@ def send_log(
         if not opened.is_local or opened.layout.kind != "store":
             raise UsageError(f"{store.store} is not a store in a folder of this machine")
         log = SentLog(opened.layout)
-        with LogSender(log, address, note=lambda text: writer.note(f"rmqtool: {text}")) as sender:
+        with LogSender(
+            log, address, note=lambda text: writer.note(f"rmqtool: {text}"), controller=controller
+        ) as sender:
             writer.note(f"rmqtool: sending {log.start} to {log.end}; slaves connect to {sender.address}")
             for each in slave or ():
                 lead(Address(*parse_address(each)), sender)

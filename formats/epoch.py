@@ -85,3 +85,24 @@ def encode(entries: Sequence[Entry]) -> bytes:
 def is_ordered(entries: Sequence[Entry]) -> bool:
     """Whether epochs and start offsets both rise from entry to entry."""
     return all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))
+
+
+def common_end(entries: Sequence[Entry], end: int, others: Sequence[Entry], other_end: int) -> int | None:
+    """Up to where two logs must be equal, by their epochs; None if they have no epoch in common.
+
+    An epoch belongs to one master, which wrote its bytes in one order. So the logs are equal up to the
+    first of the two ends of the newest epoch that both have with the same start, and may part there.
+
+    Source: EpochFileCache#findConsistentPoint; spec 04 10.
+    """
+    ends = {entry: end_of for entry, end_of in _with_ends(others, other_end)}
+    for entry, end_of in reversed(_with_ends(entries, end)):
+        if entry in ends:
+            return min(end_of, ends[entry])
+    return None
+
+
+def _with_ends(entries: Sequence[Entry], end: int) -> list[tuple[Entry, int]]:
+    """Each epoch with its end: the next start, of the last one the end of the log."""
+    starts = [entry.start_offset for entry in entries[1:]]
+    return list(zip(entries, [*starts, end], strict=True)) if entries else []

@@ -5,7 +5,7 @@ flushed, it is acknowledged. After each connection the end of the log is compare
 before anything is appended, so that the log of another broker, or of a master that has lost messages, is
 refused. The first report of a connection is an acknowledgement too: it never goes beyond what is flushed.
 
-Source: HAService.HAClient, DefaultHAClient; spec 04 3 to 6.
+Source: HAService.HAClient, DefaultHAClient, AutoSwitchHAClient; spec 04 3 to 6, 9, 10.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rmqtool.errors import FormatError, RefusedError
+from rmqtool.formats import epoch
 from rmqtool.formats import message as form
 from rmqtool.formats import replication as wire
+from rmqtool.formats.epoch import Entry
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.arriving import PAD
 from rmqtool.net import broker_client
 from rmqtool.net.broker_client import BrokerFacts, RequestRefusedError
 from rmqtool.net.config_sync import ConfigSync
-from rmqtool.net.ha_connection import HEARTBEAT_SECONDS, Address, ConnectionLostError, HaConnection
+from rmqtool.net.ha_connection import (
+    HEARTBEAT_SECONDS,
+    Address,
+    ConnectionLostError,
+    ControllerConnection,
+    HaConnection,
+)
 from rmqtool.net.replica import Replica, open_replica
 
 if TYPE_CHECKING:
@@ -50,6 +58,7 @@ class ReceiveRequest:
     Attributes:
         address: of the broker; its HA port is known from its configuration.
         ha_only: `address` is the HA port: nothing else of the broker is asked.
+        controller: with `ha_only`: the master is in controller mode.
         ack: what the master is told to be safe.
         begin: where the log of a new store begins: an offset means the file that holds it.
         once: end when all that the master had at the start has been received.
@@ -62,6 +71,7 @@ class ReceiveRequest:
 
     address: Address
     ha_only: bool = False
+    controller: bool = False
     ack: Ack = "flushed"
     begin: From = "oldest"
     once: bool = False
@@ -83,6 +93,8 @@ class Progress:
     acknowledged: int = -1
     master_end: int = -1
     store_timestamp: int = 0
+    confirmed: int = -1
+    epoch: int = -1
     connections: int = 0
     is_connected: bool = False
     configs: int = 0
@@ -171,11 +183,6 @@ class Receiver:
             return
         self._facts = facts = broker_client.facts_of(self._request.address)
         self.progress.master_end = facts.max_offset
-        if facts.is_in_controller_mode:
-            raise RefusedError(
-                f"{self._request.address} is in controller mode, whose replication protocol is another one",
-                hint="receive from a broker in classic mode",
-            )
 
     # connections
 
@@ -213,11 +220,16 @@ class Receiver:
             address = Address(address.host, facts.ha_port)
         if self._config is not None:
             self._config.start()
-        connection = HaConnection(address)
+        is_controller = self._request.controller if facts is None else facts.is_in_controller_mode
+        connection = ControllerConnection(address) if is_controller else HaConnection(address)
         try:
-            asked = _first_report(replica, facts, self._request.begin)
+            asked = _first_report(replica, facts, self._request.begin, is_controller=is_controller)
+            epochs: list[Entry] = []
+            if isinstance(connection, ControllerConnection):
+                epochs, end = connection.handshake(from_last_file=self._request.begin == "last")
+                _check_epochs(replica, epochs, end)
             oldest = facts.min_offset if facts and self._request.begin == "oldest" else None
-            stream = _Stream(self.progress, replica, address, asked, oldest)
+            stream = _Stream(self.progress, replica, address, asked, oldest, epochs)
             self.progress.connections += 1
             connection.report(stream.asked)
             while not self._is_done:
@@ -251,6 +263,8 @@ class Receiver:
             finally:
                 if ack == "flushed" or time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
                     self._flush(replica)
+            if stream.is_compared:
+                replica.save_epochs(stream.epochs)
             self.progress.end = replica.end
             safe = {"flushed": replica.flushed, "written": replica.end, "none": -1}[ack]
             if safe > max(connection.reported, 0) and stream.is_compared:
@@ -308,10 +322,30 @@ class Receiver:
             )  # fmt: skip
 
 
-def _first_report(replica: Replica, facts: BrokerFacts | None, begin: From) -> int:
+def _check_epochs(replica: Replica, epochs: list[Entry], end: int) -> None:
+    """Raise RefusedError where the epochs say that this log has what the master does not have."""
+    own = replica.epochs if replica.end > replica.start else []
+    if not own:
+        return
+    point = epoch.common_end(own, replica.end, epochs, end)
+    hint = "receive into a new folder, and keep this one"
+    if point is None:
+        raise RefusedError("the two logs have no epoch in common", path=replica.root, hint=hint)
+    if point < replica.end:
+        raise RefusedError(
+            f"this log ends at {replica.end}, but by their epochs it and the master's part at {point}: a"
+            " new master does not have what follows",
+            path=replica.root, physical_offset=point, hint=hint,
+        )  # fmt: skip
+
+
+def _first_report(
+    replica: Replica, facts: BrokerFacts | None, begin: From, *, is_controller: bool = False
+) -> int:
     """The offset that the first report asks from. It is at most what is flushed, because it acknowledges.
 
-    0 asks for the last file of the master, so that the start of a log at 0 is had by asking for 1.
+    0 asks for the last file of the master, so that the start of a log at 0 is had by asking for 1. In
+    controller mode 0 asks for the oldest file, unless the handshake has asked for the last one.
     """
     if replica.end >= 0:
         low = 0 if facts is None else facts.min_offset
@@ -324,7 +358,9 @@ def _first_report(replica: Replica, facts: BrokerFacts | None, begin: From) -> i
             raise RefusedError(
                 f"--from {begin}: the master's log has {facts.min_offset} to {facts.max_offset}"
             )
-        return max(start, 1)
+        return start if is_controller else max(start, 1)
+    if is_controller:
+        return 0
     if facts is None:
         return 1
     last_file = facts.max_offset - facts.max_offset % replica.file_size
@@ -351,14 +387,22 @@ class _Stream:
         asked: the offset of the first report.
         is_compared: the end of the log was reached, and all before it was equal.
         is_cut: the time at which the log is to end was reached.
+        epochs: those of the master, as far as it has said; none in classic mode.
         is_at_end: a heartbeat came at the end of what was received: the master has nothing more.
     """
 
     def __init__(
-        self, progress: Progress, replica: Replica, address: Address, asked: int, oldest: int | None
+        self,
+        progress: Progress,
+        replica: Replica,
+        address: Address,
+        asked: int,
+        oldest: int | None,
+        epochs: list[Entry],
     ) -> None:
         """Begin; `oldest` is where an empty store must begin, if `asked` does not say so."""
         self.asked = asked
+        self.epochs = epochs
         self.is_cut = False
         self.is_at_end = False
         self._progress = progress
@@ -397,6 +441,7 @@ class _Stream:
             RefusedError: the logs differ, or the master's is shorter.
         """
         offset = frame.physical_offset
+        self._progress.confirmed = frame.confirm_offset
         if not frame.body_size:
             self._heartbeat(offset)
             return False
@@ -410,6 +455,8 @@ class _Stream:
                               physical_offset=self._next)  # fmt: skip
         self._next += len(body)
         self.is_at_end = False
+        if frame.epoch is not None:
+            self._note_epoch(frame.epoch)
         if not self.is_compared:
             body = self._compare(offset, body)
             if not body:
@@ -417,6 +464,13 @@ class _Stream:
         self._append(body)
         self._progress.bytes += len(body)
         return True
+
+    def _note_epoch(self, found: Entry) -> None:
+        """A frame before a boundary has the next epoch already, and a 5.3 master the former one after it."""
+        self._progress.epoch = found.epoch
+        if not self.epochs or (found.epoch > self.epochs[-1].epoch
+                               and found.start_offset > self.epochs[-1].start_offset):  # fmt: skip
+            self.epochs.append(found)
 
     def _begin(self, offset: int) -> None:
         """The first bytes of an empty store."""

@@ -12,16 +12,19 @@ whoever waits for the flush.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import FormatError, RefusedError, UnreadableError, UnwritableError, UsageError
+from rmqtool.formats import epoch
+from rmqtool.formats.epoch import Entry
 from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
+from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
-from rmqtool.storage import lock, permission
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import opened
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _COMPARED_BYTES = 64 << 10
 """Before the end of a log that was closed cleanly, or whose writer is this process."""
 _ZEROS = bytes(1 << 20)
+EPOCH_FILE = "epochFileCheckpoint"
 
 
 class Reached(NamedTuple):
@@ -74,6 +78,7 @@ class Replica:
         self._state = StateFiles(root, options.profile)
         self._is_unclean = layout.abort is not None
         self._is_open = False
+        self._saved_epochs: list[Entry] = []
         self._written = -1 if end is None else end.written
         self._rest_until = -1  # the bytes before it follow a blank
         self._arriving: Arriving | None = None
@@ -260,6 +265,31 @@ class Replica:
             records += len(rows)
             newest = max(newest, int(times.max()))
         return arriving.position - position, Reached(records, newest)
+
+    @property
+    def epochs(self) -> list[Entry]:
+        """The epochs of its log, as its epoch file has them. Raises UnreadableError, FormatError."""
+        path = self.root / EPOCH_FILE
+        if not path.exists():
+            return []
+        try:
+            return epoch.decode(config_files.read_file(path))
+        except FormatError as error:
+            raise FormatError(error.message, path=path) from error
+
+    def save_epochs(self, entries: Sequence[Entry]) -> None:
+        """Write the epochs of the master that begin in what is on the device; older ones stay.
+
+        Raises: as `epochs`; UnwritableError.
+        """
+        found = [entry for entry in entries if entry.start_offset <= self.flushed]
+        if not found or found == self._saved_epochs:
+            return
+        before = self.epochs
+        kept = [entry for entry in before if entry.epoch < found[0].epoch]
+        if kept + found != before:
+            config_files.replace_file(self.root, EPOCH_FILE, epoch.encode(kept + found))
+        self._saved_epochs = found
 
     def flush(self) -> None:
         """Wait until all that was appended is on the device. Raises UnwritableError."""

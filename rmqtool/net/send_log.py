@@ -1,4 +1,4 @@
-"""A master without a broker: the log of a store, to slaves that connect in classic mode. Nothing is changed.
+"""A master without a broker: the log of a store, to slaves in classic or controller mode. Nothing is changed.
 
 Each slave has a thread. What is sent are whole, sound records: a log that grows is followed, and nothing is
 sent beyond damage. A slave that asks for what this log does not have is refused by closing its connection,
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import closing
 from threading import Event, Lock, Thread
@@ -19,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqtool.errors import RmqtoolError, UnreadableError, UnwritableError
+from rmqtool.errors import FormatError, RmqtoolError, UnreadableError, UnwritableError
+from rmqtool.formats import epoch
 from rmqtool.formats import replication as wire
+from rmqtool.formats.epoch import Entry
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.net import broker_client
 from rmqtool.net.ha_connection import HEARTBEAT_SECONDS, SILENCE_SECONDS, Address
 from rmqtool.net.log_end import find_log_end
+from rmqtool.storage import config_files
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import opened
 
@@ -38,14 +42,15 @@ FRAME_BYTES = 32 << 10
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
 _SLAVES_MAX = 64
+_STATE_BYTES = 4
 _STALLED_SECONDS = 60.0  # a slave that takes nothing for so long is gone
 
 
 class SentLog:
     """The log of a store that may grow: its range, and its bytes. For several threads.
 
-    `start` and `end` are physical offsets; all records before `end` are whole and sound, as far as they were
-    looked at: those of the file that holds the end.
+    `epochs` are those of its epoch file, or one for all. `start` and `end` are physical offsets; all records
+    before `end` are whole and sound, as far as they were looked at: those of the file that holds the end.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -58,6 +63,7 @@ class SentLog:
         self._files = {file.file_from_offset: file for file in layout.commit_log}
         self._arriving = Arriving()
         self._lock = Lock()
+        self.epochs = _epochs(layout, self.start)
         self._is_full = found.is_blank
 
     @property
@@ -128,6 +134,15 @@ class SentLog:
             size *= 4  # one record is longer
 
 
+def _epochs(layout: StoreLayout, start: int) -> list[Entry]:
+    if layout.epoch is None:
+        return [Entry(1, start)]
+    found = epoch.decode(config_files.read_file(layout.epoch))
+    if not found or not epoch.is_ordered(found):
+        raise FormatError("its epochs do not rise: a slave could not follow them", path=layout.epoch)
+    return found
+
+
 @dataclass(slots=True)
 class Slave:
     """A slave that is, or was, connected. Offsets are physical; -1: not yet."""
@@ -150,13 +165,23 @@ class LogSender:
     """
 
     def __init__(
-        self, log: SentLog, address: Address, *, note: Callable[[str], None], frame_bytes: int = FRAME_BYTES
+        self,
+        log: SentLog,
+        address: Address,
+        *,
+        note: Callable[[str], None],
+        frame_bytes: int = FRAME_BYTES,
+        controller: bool = False,
     ) -> None:
-        """Listen. Raises UnwritableError if the address cannot be had."""
+        """Listen; `controller` for slaves in controller mode.
+
+        Raises UnwritableError if the address cannot be had.
+        """
         self.log = log
         self.slaves: list[Slave] = []
         self._note = note
         self._frame_bytes = frame_bytes
+        self._kind = _ControllerSlaveConnection if controller else _SlaveConnection
         self._stop = Event()
         self._threads: list[Thread] = []
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -208,7 +233,7 @@ class LogSender:
             with closing(connection):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._note(f"{slave.address} has connected")
-                _SlaveConnection(connection, slave, self.log, self._stop, self._frame_bytes).run()
+                self._kind(connection, slave, self.log, self._stop, self._frame_bytes).run()
         except OSError as error:
             slave.reason = error.strerror or str(error)
         except RmqtoolError as error:
@@ -256,7 +281,7 @@ class _SlaveConnection:
             if self._slave.sent < self._log.end:
                 self._send_frames()
             elif not self._has_said_end or time.monotonic() - self._sent_at >= HEARTBEAT_SECONDS:
-                self._send(wire.FRAME.pack(self._slave.sent, 0))
+                self._send(self._head(self._slave.sent, 0))
                 self._has_said_end = True  # at once: who wants only what is there need not wait
 
     def _is_heard(self) -> bool:
@@ -273,12 +298,16 @@ class _SlaveConnection:
             return self._ends("it closed the connection")
         self._heard_at = time.monotonic()
         self._reports += data
+        return self._take_reports()
+
+    def _take_reports(self) -> bool:
+        """Take what has come whole; of several reports the last one counts."""
         whole = len(self._reports) - len(self._reports) % wire.REPORT.size
-        if whole:
-            (offset,) = wire.REPORT.unpack(self._reports, whole - wire.REPORT.size)
-            del self._reports[:whole]
-            return self._is_report(offset)
-        return True
+        if not whole:
+            return True
+        (offset,) = wire.REPORT.unpack(self._reports, whole - wire.REPORT.size)
+        del self._reports[:whole]
+        return self._is_report(offset)
 
     def _is_report(self, offset: int) -> bool:
         slave, log = self._slave, self._log
@@ -287,7 +316,7 @@ class _SlaveConnection:
                 return self._ends(f"it asks for {offset}, the log has {log.start} to {log.end}")
             slave.asked = offset
             # An empty slave puts the first byte at the start of a file; brokers send their last one.
-            slave.sent = log.start if offset == 0 else offset
+            slave.sent = self._start_of_all() if offset == 0 else offset
         elif offset > max(slave.sent, 0):
             return self._ends(f"it acknowledges {offset}, and was sent the log up to {slave.sent}")
         slave.acknowledged = offset
@@ -300,14 +329,75 @@ class _SlaveConnection:
     def _send_frames(self) -> None:
         data = memoryview(self._log.read(self._slave.sent, _READ_BYTES))
         while data and not self._stop.is_set():
-            body = data[: self._frame_bytes]
-            self._send(wire.FRAME.pack(self._slave.sent, len(body)), body)
+            body = data[: self._body_size(self._slave.sent)]
+            self._send(self._head(self._slave.sent, len(body)), body)
             self._slave.sent += len(body)
             self._slave.bytes += len(body)
             data = data[len(body) :]
         self._has_said_end = False
 
+    def _head(self, offset: int, size: int) -> bytes:
+        return wire.FRAME.pack(offset, size)
+
+    def _body_size(self, offset: int) -> int:
+        return self._frame_bytes
+
+    def _start_of_all(self) -> int:
+        """What 0 asks for: the start of a file. A broker in classic mode sends its last one."""
+        return self._log.start
+
     def _send(self, head: bytes, body: memoryview | bytes = b"") -> None:
         self._socket.settimeout(_STALLED_SECONDS)
         self._socket.sendall(b"".join((head, body)))
         self._sent_at = time.monotonic()
+
+
+class _ControllerSlaveConnection(_SlaveConnection):
+    """A slave in controller mode: it says hello first, and may do so again."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._from_last_file = False
+        self._is_greeted = False
+
+    def _take_reports(self) -> bool:
+        """Take all messages that have come whole, one by one: their sizes differ."""
+        while len(self._reports) >= _STATE_BYTES:
+            state = int.from_bytes(self._reports[:_STATE_BYTES], signed=True)
+            layout = {wire.STATE_HANDSHAKE: wire.HANDSHAKE, wire.STATE_TRANSFER: wire.TRANSFER_REPORT}.get(
+                state
+            )
+            if layout is None or (layout is wire.TRANSFER_REPORT and not self._is_greeted):
+                return self._ends(f"a message of state {state}: it is not in controller mode")
+            if len(self._reports) < layout.size:
+                break
+            values = layout.unpack(self._reports)
+            del self._reports[: layout.size]
+            if layout is wire.HANDSHAKE:
+                self._greet(from_last_file=values[1] == 1)
+            elif not self._is_report(values[1]):
+                return False
+        return True
+
+    def _greet(self, *, from_last_file: bool) -> None:
+        self._is_greeted = True
+        self._from_last_file = from_last_file
+        self._slave.asked = self._slave.sent = -1
+        self._send(wire.encode_answer(self._log.epochs, self._log.end))
+
+    def _start_of_all(self) -> int:
+        log = self._log
+        return max(log.end - log.end % log.file_size, log.start) if self._from_last_file else log.start
+
+    def _epoch_at(self, offset: int) -> int:
+        """The index of the epoch that holds an offset."""
+        return max(bisect_right(self._log.epochs, offset, key=lambda entry: entry.start_offset) - 1, 0)
+
+    def _head(self, offset: int, size: int) -> bytes:
+        entry = self._log.epochs[self._epoch_at(offset)]
+        return wire.TRANSFER_FRAME.pack(wire.STATE_TRANSFER, size, offset, *entry, self._log.end)
+
+    def _body_size(self, offset: int) -> int:
+        """A frame never crosses the start of an epoch."""
+        following = self._log.epochs[self._epoch_at(offset) + 1 :]
+        return min([self._frame_bytes, *(entry.start_offset - offset for entry in following[:1])])

@@ -114,6 +114,14 @@ def create_config(root: Path, profile: Profile) -> None:
             write_config(folder, name, new(profile.name, time_ms), profile)
 
 
+def replace_file(folder: Path, name: str, data: bytes) -> None:
+    """Put a small file in the place of another, so that at every moment one of them is there, complete.
+
+    Raises UnwritableError.
+    """
+    _replace(folder, name, f"{name}.tmp", data)
+
+
 def _replace(folder: Path, name: str, temporary: str, data: bytes) -> None:
     path = folder / temporary
     disk.remove(path)  # left by a crash

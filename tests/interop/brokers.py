@@ -96,8 +96,15 @@ class Broker:
     """One broker over one store. `start` may be called again after `stop` or `kill`: on the same ports."""
 
     def __init__(
-        self, version: str, folder: Path, store: Path, settings: Mapping[str, str] | None = None
+        self,
+        version: str,
+        folder: Path,
+        store: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        has_controller: bool = False,
     ) -> None:
+        self.has_controller = has_controller
         self.version = version
         self.folder = folder
         self.store = store
@@ -162,7 +169,18 @@ class Broker:
             self.name_server = f"127.0.0.1:{port}"
             config = self.folder / "namesrv" / "ns.conf"
             config.parent.mkdir(parents=True, exist_ok=True)
-            write_settings(config, {"listenPort": str(port), "bindAddress": "127.0.0.1"})
+            settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
+            if self.has_controller:
+                controller = f"127.0.0.1:{free_port()}"
+                settings |= {
+                    "enableControllerInNamesrv": "true",
+                    "controllerDLegerGroup": "group",
+                    "controllerDLegerPeers": f"n0-{controller}",
+                    "controllerDLegerSelfId": "n0",
+                    "controllerStorePath": str(self.folder / "controller"),
+                }
+                self.settings |= {"enableControllerMode": "true", "controllerAddr": controller}
+            write_settings(config, settings)
             yield config
 
     def _broker_configs(self) -> Iterator[Path]:

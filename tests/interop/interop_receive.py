@@ -28,6 +28,7 @@ from tests.interop.processes import wait_until
 from tests.support.programs import PATIENCE_S, RMQTOOL, started
 
 THREADS = 4
+EPOCHS = "epochFileCheckpoint"
 TOPIC = "Received"
 
 
@@ -191,3 +192,26 @@ def done(sender: subprocess.Popen[str]) -> None:
     """The slave has acknowledged all."""
     output, errors = sender.communicate(timeout=PATIENCE_S)
     assert sender.returncode == 0, output + errors
+
+
+def test_a_learner_of_a_master_in_controller_mode(tmp_path: Path) -> None:
+    """Bytes and epochs are the master's, also after its restart, which begins a new epoch."""
+    version, master, copy = BROKER_VERSIONS[-1], tmp_path / "master", tmp_path / "copy"
+    with Broker(version, tmp_path / "a", master, has_controller=True) as broker:
+        broker.start()
+        newest = 0
+        for number in range(2):
+            with broker.client() as client:
+                for _ in range(30):
+                    client.call("send", topic=TOPIC, body="aGVsbG8h" * 99, tags="", keys="k", properties={})
+                program = run("receive", f"127.0.0.1:{broker.port}", copy, "--once", "--json")
+            row = json.loads(program.stdout)
+            assert row["acknowledged_offset"] == row["confirmed_offset"] == row["end_offset"]
+            assert row["epoch"] > newest
+            newest = row["epoch"]
+            end = row["end_offset"]
+            assert log_bytes(copy, end) == log_bytes(master, end)
+            assert (copy / EPOCHS).read_text().split() == (master / EPOCHS).read_text().split()
+            broker.stop()
+            if not number:
+                broker.start()

@@ -43,11 +43,15 @@ def log_of(root: Path) -> bytes:
 
 
 @contextmanager
-def sending(root: Path, *, frame_bytes: int = 32 << 10) -> Iterator[LogSender]:
+def sending(root: Path, *, frame_bytes: int = 32 << 10, controller: bool = False) -> Iterator[LogSender]:
     """`send-log` of a store, in a thread."""
     done = threading.Event()
     with LogSender(
-        SentLog(detect(root)), Address("127.0.0.1", 0), note=lambda text: None, frame_bytes=frame_bytes
+        SentLog(detect(root)),
+        Address("127.0.0.1", 0),
+        note=lambda text: None,
+        frame_bytes=frame_bytes,
+        controller=controller,
     ) as sender:
         thread = threading.Thread(target=sender.run, args=(done.is_set,))
         thread.start()

@@ -90,10 +90,6 @@ def test_a_range_that_does_not_continue_is_refused(master: Path, tmp_path: Path)
                 fake.table |= change
                 with pytest.raises(RefusedError, match=why):
                     receive_from(address, copy)
-            fake.properties["enableControllerMode"] = "true"
-            with pytest.raises(RefusedError, match="controller"):
-                receive_from(address, copy)
-            del fake.properties["enableControllerMode"]
             fake.properties["mappedFileSizeCommitLog"] = "4096"
             with pytest.raises(RefusedError, match="files"):
                 receive_from(address, copy)
