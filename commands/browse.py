@@ -14,7 +14,7 @@ from rmqtool.errors import EXIT_OK, InputError, UsageError
 
 @with_groups
 def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput, Only("tz")]) -> int:
-    r"""Browse a store in the terminal: topics, queues, messages, groups, findings.
+    """Browse a store in the terminal: topics, queues, messages, groups, findings.
 
     Opens a list of the topics. Enter opens what is under the cursor: the queues of a topic, the messages of
     a queue, the fields, the body and the bytes of a message. Escape goes back. The last line shows the keys,
@@ -33,7 +33,7 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
     shown with the code of their damage; rmqtool problems explains the codes. The checks of doctor and verify
     start on request, and can be stopped. Nothing is changed, and a broker may be using the store. Set
     NO_COLOR to browse without colours.
-    """
+    """  # noqa: D301  a backspace character keeps the lines as they are
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", hint="info, dump and stats write to a pipe or a file")
     try:

@@ -42,7 +42,7 @@ Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL"
 
 
 def completion(shell: Shell) -> int:
-    r"""Print the script that completes commands, options and values in a shell.
+    """Print the script that completes commands, options and values in a shell.
 
     Completes commands and options; topics for --topic, consumer groups for --group, names of fields for
     --fields, formats, codes of problems and the like. Topics and groups are those of the STORE that was
@@ -53,7 +53,7 @@ def completion(shell: Shell) -> int:
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)
       zsh    add to ~/.zshrc, after compinit:  source <(rmqtool completion zsh)
       fish   rmqtool completion fish >~/.config/fish/completions/rmqtool.fish
-    """
+    """  # noqa: D301  a backspace character keeps the lines as they are
     from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell)

@@ -54,7 +54,7 @@ OutputFile = Annotated[
 Watch = Annotated[
     int | None,
     typer.Option(
-        "--watch", metavar="SECONDS", min=1, help="Repeat after so many seconds, until interrupted."
+        "--watch", metavar="SECONDS", min=1, help="Repeat every SECONDS seconds, until interrupted."
     ),
 ]
 
@@ -75,11 +75,11 @@ def doctor(
 ) -> int:
     r"""Say what is wrong with a store, and what to run next.
 
-    Looks at everything that can be had in seconds, however large the store is: the set of files, lock,
+    Examines what can be read within seconds, even in a large store: the set of files, lock,
     checkpoint, configuration and its .bak files, the ends of the queues, the index, the timer, the newest
     part of the log, the disk and when it is full, what a start of each broker version would do, and this
     host where it explains something: pages to be written, swap, read-ahead, mount, inodes, limits. Shows
-    the worst first: how sure it is, what it costs if nobody acts, and the next command. Ends with what it
+    the worst first: how sure it is, what it costs to do nothing, and the next command. Ends with what it
     did not look at; verify checks all of it. Nothing is changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is

@@ -70,7 +70,9 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
         return None
     if state["repair_unfinished"]:
         return store.command("recover", "--apply")
-    errors = any(row["severity"] == "error" for row in found["problems"])
+    errors = [row for row in found["problems"] if row["severity"] == "error"]
+    if errors and not any((row["repair"] or "").startswith("rmqtool ") for row in errors):
+        return store.command("doctor")  # which says what to do by hand
     needs_recovery = errors or state["abort"] and state["lock"] != "held"
     return store.command("recover" if needs_recovery else "verify")
 

@@ -453,17 +453,22 @@ def _change_lines(found: Row) -> Iterator[str]:
     if not actions:
         return
     yield ""
-    counts = Counter(f"{row['kind']} in {row['path'].partition('/')[0]}" for row in actions)
+    counts = Counter(f"{_change(row)} in {row['path'].partition('/')[0]}" for row in actions)
     yield f"changes      {', '.join(f'{count} {what}' for what, count in counts.items())}"
     telling = sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0])
     rows = [
-        {"change": row["kind"], "path": row["path"], "offset": row["offset"], "bytes": row["length"],
+        {"change": _change(row), "path": row["path"], "offset": row["offset"], "bytes": row["length"],
          "reason": row["reason"]}
         for row in telling[:_CHANGES_SHOWN]
     ]  # fmt: skip
     yield from Output.table_lines(rows, _CHANGE_COLUMNS)
     if len(actions) > _CHANGES_SHOWN:
         yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
+
+
+def _change(row: Row) -> str:
+    """Return what a change does to its file, in one word: a cut that makes a file longer extends it."""
+    return "extend" if row["kind"] == "cut" and row["problem"] == "CL21" else str(row["kind"])
 
 
 def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:

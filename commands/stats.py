@@ -57,7 +57,11 @@ class StatsOptions(Group):
     ] = False
     transactions: Annotated[
         bool,
-        typer.Option("--transactions", help="Show how many half messages are open, committed, rolled back."),
+        typer.Option(
+            "--transactions",
+            help="Show how many half messages are open, committed, rolled back, or put back: stored again for"
+            " another check.",
+        ),
     ] = False
     all: Annotated[bool, typer.Option("--all", help="Show everything; with --format json as one object.")] = (
         False

@@ -164,7 +164,9 @@ def of_info(found: Row) -> list[str]:
     elif state is not None and state["abort"]:
         sentences.append("The broker was not stopped cleanly; its next start examines the end of the log.")
     if errors:
-        sentences.append(f"Names and sizes of files show {counted(len(errors), 'error')}.")
+        first = f"{errors[0]['message']} ({errors[0]['problem']})"
+        count = counted(len(errors), "error")
+        sentences.append(f"{count}: {first}." if len(errors) == 1 else f"{count}, the first: {first}.")
     elif not (found["unsupported"] or found["unreadable"]):
         sentences.append("Names and sizes of files show no damage; records were not read.")
     return sentences
@@ -235,6 +237,8 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
     lags: dict[str, int] = {}
     oldest: tuple[int, str] | None = None
     for row in rows:
+        if row["group"] is None:  # a topic that no group reads, or the offsets are lost
+            continue
         lag = row["lag_messages_max"]
         lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
         if lag and row["oldest_timestamp_ms"] and (oldest is None or row["oldest_timestamp_ms"] < oldest[0]):

@@ -82,12 +82,13 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help=_DEBUG_HELP)] = False,
 ) -> None:
-    """Read, check, repair and write the message store of Apache RocketMQ, without a broker.
+    """Read, check, repair and write RocketMQ message stores, without a broker.
 
     STORE is a store root, or a single commitlog, consume queue or index file. Data goes to standard
     output, everything else to standard error. Read-only commands never modify the store.
 
     \b
+      What is wrong?               rmqtool doctor STORE
       The broker does not start    rmqtool recover STORE
       Is the store damaged?        rmqtool verify STORE
       Where is my message?         rmqtool lookup STORE ORDER-17 --trace
@@ -95,7 +96,7 @@ def _root(
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group
       Get the messages out         rmqtool export STORE --output messages.parquet
-      Look around                  rmqtool info STORE
+      Look around                  rmqtool browse STORE
     """  # noqa: D301  a backspace character keeps the lines as they are
 
 

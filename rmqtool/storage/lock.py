@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ from rmqtool.storage.storage import StoragePath
 # struct flock: Linux puts type and whence first, macOS last.
 _FLOCK = struct.Struct("@hhqqi" if sys.platform == "linux" else "@qqihh")
 _LOCK_LENGTH = 1  # the broker locks byte 0
+_NAME = "lock"
 
 _NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "afs", "9p", "gfs2",
@@ -41,7 +43,7 @@ class LockState:
     Attributes:
         state: `held`, `free`, or `unknown` if the system cannot tell.
         pid: the holder's process id; None if the lock is free or the system does not report the holder
-            (another container, another host, an open-file-description lock).
+            (another container, another host, a process of another user).
         reason: why the state is unknown, or what limits the answer; empty otherwise.
         failure: why the file could not be read; empty otherwise.
     """
@@ -155,7 +157,31 @@ def _ask(descriptor: int) -> int | None:
         kind, _, _, _, pid = _FLOCK.unpack(answer[: _FLOCK.size])
     else:
         _, _, pid, kind, _ = _FLOCK.unpack(answer[: _FLOCK.size])
-    return None if kind == fcntl.F_UNLCK else int(pid)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return int(pid) if pid > 0 else _owner(descriptor) or -1
+
+
+def _owner(descriptor: int) -> int | None:
+    """The process that holds an open-file-description lock on the file, as another rmqtool does.
+
+    Such a lock belongs to no process: the one that has the locked file open is looked for in /proc, as far as
+    this user may look; None if it is not found.
+    """
+    wanted = os.fstat(descriptor)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for link in (process / "fd").iterdir():
+                with suppress(OSError):
+                    if link.readlink().name != _NAME:  # of no other file is anything asked
+                        continue
+                    status = link.stat()
+                    if (status.st_dev, status.st_ino) != (wanted.st_dev, wanted.st_ino):
+                        continue
+                    lines = (process / "fdinfo" / link.name).read_text("ascii", "replace").splitlines()
+                    if any(line.startswith("lock:") and "OFDLCK" in line for line in lines):
+                        return int(process.name)
+    return None
 
 
 def _flock(kind: int) -> bytes:

@@ -56,7 +56,7 @@ def _from_bak(store: Store) -> Iterator[Action]:
         if bak is None or config_json.load_with_bak(data, bak).source != "bak":
             continue
         kind: ActionKind = "create" if data is None else "replace"
-        reason = "the file cannot be read, its .bak can: a broker loads that"
+        reason = "the file is missing or cannot be read; a broker loads its .bak, which is copied"
         yield Action(kind, f"{FOLDER}/{name}", 0, len(bak), reason, "CF01", {}, bak)
 
 

@@ -82,7 +82,13 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
             )
         )
     if given_up:
-        found.append(Refusal(f"{given_up} sound messages would be removed from the log", "yes"))
+        found.append(
+            Refusal(
+                f"{given_up} sound messages would be removed from the log; --apply keeps them next to"
+                " the backup, in BACKUP.tail.jsonl, which rmqtool append reads",
+                "yes",
+            )
+        )
     if not layout.commit_log and (layout.consume_queues or layout.batch_queues):
         found.append(
             Refusal(

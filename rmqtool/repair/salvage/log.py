@@ -286,7 +286,7 @@ def _padded(file: LogFile, reach: int) -> Iterator[Action]:
     """Zeros up to the full size; `reach` bytes exist or are written by other actions."""
     if reach < file.full_size and not file.is_missing:
         yield Action("cut", file.name, reach, file.full_size - reach,
-                     "the file is shorter than the others: it is filled with zeros", "CL21")  # fmt: skip
+                     "the file is shorter than the others: zeros are added", "CL21")  # fmt: skip
 
 
 def as_cut(lost: LostRecord) -> LostRecord:

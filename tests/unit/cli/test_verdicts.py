@@ -135,8 +135,18 @@ def test_info_of_a_store_that_names_and_sizes_show_to_be_damaged(
     root = cases.copy("ok_540_clean", tmp_path / "store")
     (root / "commitlog" / f"{1 << 20:020}").unlink()
     _, out, _ = run(capfd, "info", root)
-    assert "Names and sizes of files show 1 error." in verdict(out)
+    assert "1 error: a file is missing between two others (CL20)." in verdict(out)
     assert commands(out, "next") == [f"rmqtool recover {root}"]
+
+
+def test_info_of_a_store_without_committed_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """What recover cannot repair: info names the error, and doctor, which says what to do."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    _, out, _ = run(capfd, "info", root)
+    assert "the committed offsets of all groups are lost (CF08)" in verdict(out)
+    assert commands(out, "next") == [f"rmqtool doctor {root}"]
 
 
 def test_expire_says_what_is_lost(cases: Library, tmp_path: Path, capfd: Capture) -> None:
@@ -187,6 +197,7 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     }  # fmt: skip
     assert of_lag([]) == []
     assert of_lag([{**row, "lag_messages_max": 0}]) == ["No group lags (1 group with offsets)."]
+    assert of_lag([{**row, "group": None, "lag_messages_max": None}]) == []
     assert of_lag([row, {**row, "group": "h", "lag_messages_max": 0}]) == [
         "1 of 2 groups lag by 3 messages of g; the oldest was stored then."
     ]
