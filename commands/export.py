@@ -162,10 +162,10 @@ def export(
     """Write messages to Parquet, Arrow, ORC, JSON lines or CSV.
 
     The columns are those of a message row (dump --fields help), with types: times are timestamps in UTC,
-    keys a list, properties a map, bodies bytes. JSON lines and CSV are what dump prints. append --input
-    reads the files back, except ORC, files of records, and text files that were compressed as a whole. With
-    --body stored or both the stored body is included, so append stores the same record even if its body is
-    compressed.
+    keys a list, properties a map, bodies bytes (in SQL of DuckDB decode(body) gives the text). JSON lines
+    and CSV are what dump prints. append --input reads the files back, except ORC, files of records, and
+    text files that were compressed as a whole. With --body stored or both the stored body is included, so
+    append stores the same record even if its body is compressed.
 
     A file appears only when it is complete; an interrupted run never leaves a partial file. In a folder,
     files are named by the physical offset at which they start. With --cursor-file the cursor advances only

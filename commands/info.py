@@ -11,7 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import of_info, verdict_lines
+from rmqtool.commands.verdicts import of_info, span, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -207,17 +207,22 @@ def _state_text(state: dict[str, Any]) -> str:
 
 
 def _checkpoint_text(checkpoint: dict[str, Any], zone: tzinfo | None) -> str:
-    parts = (("log", "physic"), ("queues", "logics"), ("index", "index"))
-    return ", ".join(
-        f"{label} {_time(checkpoint[f'{name}_msg_timestamp'], zone) or 'never'}" for label, name in parts
-    )
+    """The three times; a part that has the time of the one before stands with it."""
+    parts: list[list[str]] = []
+    for label, name in (("log", "physic"), ("queues", "logics"), ("index", "index")):
+        time = _time(checkpoint[f"{name}_msg_timestamp"], zone) or "never"
+        if parts and parts[-1][1] == time:
+            parts[-1][0] += f" and {label}"
+        else:
+            parts.append([label, time])
+    return ", ".join(map(" ".join, parts))
 
 
 def _span(first_ms: int | None, last_ms: int | None, zone: tzinfo | None) -> str:
     first, last = _time(first_ms, zone), _time(last_ms, zone)
     if first is None or last is None:
         return "none"
-    return f"{first} to {last}"
+    return span(first, last)
 
 
 def _topic_lines(topics: list[dict[str, Any]], *, every_queue: bool) -> Iterator[str]:
@@ -232,8 +237,7 @@ def _topic_lines(topics: list[dict[str, Any]], *, every_queue: bool) -> Iterator
         yield from Output.table_lines(rows, _QUEUE_COLUMNS)
         return
     largest = sorted(topics, key=lambda topic: (-topic["messages"], topic["topic"]))
-    columns = ("topic", "queue_count", "messages", "min_offset", "max_offset")
-    yield from Output.table_lines(largest[:_TOPICS_SHOWN], columns)
+    yield from Output.table_lines(largest[:_TOPICS_SHOWN], ("topic", ("queues", "queue_count"), "messages"))
     if len(topics) > _TOPICS_SHOWN:
         yield f"... and {len(topics) - _TOPICS_SHOWN} more topics (--queues shows all)"
 

@@ -112,14 +112,15 @@ def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:
     notes = []
     if any(action.kind == "fill" for action in of_log):
         notes.append(
-            "a slave keeps its own bytes where this log is filled: the two logs keep differing there; if the"
-            " slave has the lost records, use its log instead of this one (rmqtool diff compares them)"
+            "A slave keeps its own bytes where this log is filled, so the two logs differ there. If the slave"
+            " has the lost records, use its log instead of this one; rmqtool diff compares them."
         )
-    if any(action.kind in ("cut", "delete") for action in of_log):
+    # A cut of CL21 only makes a file longer.
+    if any(each.kind == "delete" or each.kind == "cut" and each.problem != "CL21" for each in of_log):
         notes.append(
-            "a slave that holds more than this log is then ahead of it: classic replication keeps the extra"
-            " bytes forever and reports nothing, controller mode truncates them; compare with rmqtool diff"
-            " first, and empty a slave that is ahead"
+            "A slave that holds more than this log is then ahead of it. Classic replication keeps the extra"
+            " bytes forever and reports nothing; controller mode truncates them. Compare with rmqtool diff"
+            " before you start the slave, and empty a slave that is ahead."
         )
     return notes
 
