@@ -28,6 +28,7 @@ _OPEN_FILES_MAX = 256
 _RUN_GAP_MAX = 512  # units: reading this many for nothing is cheaper than another read
 _READ_UNITS = 1 << 15
 _BLOCK_UNITS = 1 << 13  # a sparse file holds little: more would be zeros
+_FEW_UNITS = 1 << 8  # of thousands of queues most hold less; the rest of their block is a hole
 
 
 class QueueFile(Protocol):
@@ -146,7 +147,10 @@ class UnitReader:
         base, count = file.file_from_offset // unit_size, min(file.size, source.size) // unit_size
         first = source.data_from(0) // unit_size
         while first < count:
-            data = source.read(first * unit_size, min(_BLOCK_UNITS, count - first) * unit_size)
+            start, stop = first * unit_size, min(first + _BLOCK_UNITS, count) * unit_size
+            data = source.read(start, min(_FEW_UNITS * unit_size, stop - start))
+            if source.data_from(start + len(data)) < stop:
+                data += source.read(start + len(data), stop - start - len(data))
             units = len(data) // unit_size
             if not units:
                 return

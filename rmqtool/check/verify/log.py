@@ -42,9 +42,8 @@ from rmqtool.storage.source import WINDOW
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.index import IndexCheck
-    from rmqtool.check.verify.queues import QueueCheck
+    from rmqtool.check.verify.queues import Comparison, QueueCheck
     from rmqtool.log.frames import Frames
-    from rmqtool.queue.units import UnitReader
     from rmqtool.storage.source import ByteSource
 
 
@@ -154,23 +153,26 @@ class LogCheck:
             scan.error = "the file became shorter while it was read"
             scan.unreadable.append((base + source.size, base + stop))
             scan.stop = stop = source.size
-        reader = None
+        comparison = None
         if self.queues is not None:
-            reader, scan.queues = self.queues.reader(), Spans()
+            scan.queues = Spans()
+            comparison = self.queues.comparison(scan.queues)
         try:
             position = start
             for event in self.events(source, file, start, stop):
                 if self._stopped.is_set():
                     break
                 if isinstance(event, tuple):
-                    position = self._frames(scan, source, *event, reader, position)
+                    position = self._frames(scan, source, *event, comparison, position)
                 else:
                     _take_gap(scan, event)
+            if comparison is not None and not self._stopped.is_set():
+                comparison.finish()
             scan.unreadable += [(base + low, base + high) for low, high in source.unreadable]
         finally:
             source.close()
-            if reader is not None:
-                reader.close()
+            if comparison is not None:
+                comparison.close()
         return scan
 
     def events(
@@ -186,7 +188,7 @@ class LogCheck:
 
     def _frames(
         self, scan: ScannedFile, source: ByteSource, frames: Frames, dispatch: Dispatch,
-        reader: UnitReader | None, position: int,
+        comparison: Comparison | None, position: int,
     ) -> int:  # fmt: skip
         rows = frames.rows
         scan.unsound_last = None
@@ -201,8 +203,8 @@ class LogCheck:
         counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
         for name, count in zip(frames.topics, counts, strict=True):
             scan.count_topic(java_utf8_decode(name), int(count))
-        if self.queues is not None and reader is not None and scan.queues is not None:
-            self.queues.part(frames, dispatch, reader, scan.queues)
+        if comparison is not None:
+            comparison.add(frames, dispatch)
         if self.index is not None:
             scan.index_parts.append(self.index.part(frames, dispatch))
         now = scan.end - scan.file.file_from_offset

@@ -3,9 +3,9 @@
     for a record of transaction type 0 or commit, in topic t, queue i, queue offset q:
         unit q of t/i  ==  (physical offset, size, tags code)
 
-Each window of the log is grouped by queue and compared with the units read in runs. What stays is
-small: per queue the ranges of queue offsets that matched, and the ranges that did not, by kind.
-The other direction, units that no record explains, is `queue_units.py`.
+Records of several windows of the log are grouped by queue and compared with the units read in runs. What
+stays is small: per queue the ranges of queue offsets that matched, and the ranges that did not, by kind.
+The other direction, units that no record explains, is `unit_check.py`.
 
 Source: CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo; spec 01
 section 5, spec 02 section 5.3.
@@ -13,7 +13,7 @@ section 5, spec 02 section 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from rmqtool.log.dispatch import MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import light_units
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, present
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles
 
 if TYPE_CHECKING:
@@ -37,15 +37,17 @@ if TYPE_CHECKING:
 
 _YEAR_MS = 366 * 86_400_000
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
-
+_RECORDS_MIN, _RECORDS_MAX = 1 << 14, 1 << 19  # that are compared together, of 80 bytes each
+_OF_EACH_QUEUE = 8
 
 _RIGHT = -1  # instead of a UnitFault: the unit is right
 _REPORTED = -2  # another finding says why the unit differs or cannot be had
 
 
 class Columns(NamedTuple):
-    """The fields of a window's records that are compared, in the order of queues: arrays of shape (n,)."""
+    """The fields of records that are compared: arrays of shape (n,). `queue` is the number of a queue."""
 
+    queue: np.ndarray
     queue_offset: np.ndarray
     physical_offset: np.ndarray
     size: np.ndarray
@@ -59,22 +61,23 @@ class Columns(NamedTuple):
     inner_count: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray, dispatch: Dispatch, order: np.ndarray) -> Columns:
-        """The columns of the records `order`, numbers of rows."""
+    def of(cls, rows: np.ndarray, dispatch: Dispatch, queues: np.ndarray, chosen: np.ndarray) -> Columns:
+        """Copies of the columns of the records `chosen`, numbers of rows; `queues` are those of all rows."""
         clock_back = np.zeros(len(rows), bool)
         clock_back[1:] = np.diff(rows["store_timestamp"]) < 0
         return cls(
-            queue_offset=rows["queue_offset"][order],
-            physical_offset=rows["physical_offset"][order],
-            size=rows["size"][order],
-            store_timestamp=rows["store_timestamp"][order],
-            sys_flag=rows["sys_flag"][order],
-            foreign=(rows["status"][order] & OFFSET_MISMATCH) != 0,
-            clock_back=clock_back[order],
-            tags=dispatch.tags_code[order],
-            level=dispatch.delay_level[order],
-            inner_base=dispatch.inner_base[order],
-            inner_count=dispatch.inner_count[order],
+            queue=queues[chosen],
+            queue_offset=rows["queue_offset"][chosen],
+            physical_offset=rows["physical_offset"][chosen],
+            size=rows["size"][chosen],
+            store_timestamp=rows["store_timestamp"][chosen],
+            sys_flag=rows["sys_flag"][chosen],
+            foreign=(rows["status"][chosen] & OFFSET_MISMATCH) != 0,
+            clock_back=clock_back[chosen],
+            tags=dispatch.tags_code[chosen],
+            level=dispatch.delay_level[chosen],
+            inner_base=dispatch.inner_base[chosen],
+            inner_count=dispatch.inner_count[chosen],
         )
 
     def cut(self, start: int, stop: int) -> Columns:
@@ -87,7 +90,7 @@ class Columns(NamedTuple):
 
 
 class QueueCheck:
-    """The log side of the pass. `part` runs in threads, `take` in log order; then `spans` is complete.
+    """The log side of the pass. Comparisons run in threads, `take` in log order; then `spans` is complete.
 
     `failed` are queues of which some units could not be read, so that a part was not compared.
     """
@@ -102,109 +105,47 @@ class QueueCheck:
         """A reader for one thread."""
         return UnitReader(self.context.open, self.context.files_per_reader)
 
-    def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader, spans: Spans) -> None:
-        """Compare one window of records with their units; adds what was found to `spans`."""
-        rows = frames.rows
-        kind = rows["sys_flag"] & TRANSACTION_MASK
-        chosen = np.flatnonzero((kind == 0) | (kind == TRANSACTION_COMMIT))
-        if not len(chosen):
-            return
-        topics = rows["topic_id"][chosen].astype(np.int64)
-        codes = (topics << 32) | (rows["queue_id"][chosen].astype(np.int64) & 0xFFFFFFFF)
-        by_queue = np.argsort(codes, kind="stable")
-        order, codes = chosen[by_queue], codes[by_queue]
-        columns = Columns.of(rows, dispatch, order)
-        cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
-        for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
-            topic = java_utf8_decode(frames.topics[int(rows["topic_id"][order[start]])])
-            key = (topic, int(rows["queue_id"][order[start]]))
-            spans.add(key, self._span(key, columns.cut(start, stop), reader))
-        for key, span in self._light(frames, dispatch, chosen, reader):
-            spans.add(key, span)
+    def comparison(self, spans: Spans) -> Comparison:
+        """Compares the records of one part of the log; what is found is added to `spans`. For one thread."""
+        return Comparison(self, spans)
 
-    def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
-        """One queue's records of a window, in physical order."""
-        is_batch = key[0] in self._batch_topics or bool(rows.sys_flag[0] & INNER_BATCH)
-        offsets, steps = rows.queue_offset, np.ones(len(rows.queue_offset), np.int64)
-        if is_batch:
-            inner = rows.inner_count > 0
-            offsets = np.where(inner, rows.inner_base, offsets)
-            steps = np.where(inner, rows.inner_count, 1).astype(np.int64)
-        physical, ends = rows.physical_offset, rows.physical_offset + rows.size
-        span = Span(
-            len(offsets), int(offsets[0]), int(physical[0]), bool(rows.clock_back[0]),
-            int(offsets[-1]) + int(steps[-1]), int(ends[-1]), is_batch,
-        )  # fmt: skip
-        for row in (np.flatnonzero(offsets[1:] != offsets[:-1] + steps[:-1]) + 1).tolist():
-            span.breaks.append(
-                Break(int(physical[row]), int(offsets[row]), int(offsets[row - 1]) + int(steps[row - 1]),
-                      int(ends[row - 1]), bool(rows.clock_back[row]))
-            )  # fmt: skip
-        try:
-            if is_batch:
-                kinds = self._compare_batch(key, rows, offsets, steps)
-            else:
-                kinds = self._compare(key, rows, reader)
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self.failed.setdefault(key, error)
-            kinds = np.full(len(offsets), _REPORTED, np.int8)  # by CQ15, when the units are read as such
-        kinds[rows.foreign & (kinds >= 0)] = _REPORTED  # by CL06
-        _add_runs(span, kinds, offsets, steps, physical, ends)
-        return span
+    def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
+        """Called with records of a queue in physical order, from any thread."""
 
-    def _compare(self, key: Key, rows: Columns, reader: UnitReader) -> np.ndarray:
-        """Per record a `UnitFault`, or `_RIGHT` where the unit is right."""
-        queue = self.context.layout.consume_queues.get(key)
-        if queue is None:
-            return np.full(len(rows.queue_offset), int(UnitFault.MISSING), np.int8)
-        offsets = rows.queue_offset
-        if bool((offsets[0] >= 0) and (offsets[1:] > offsets[:-1]).all()):
-            return self._compare_sorted(key, queue, rows, reader)
-        kinds = np.full(len(offsets), int(UnitFault.WRONG), np.int8)  # what stays so is below 0
+    def is_batch(self, key: Key, sys_flag: int) -> bool:
+        """Whether a queue is a batch queue: by its topic, or by the flags of a record."""
+        return key[0] in self._batch_topics or bool(sys_flag & INNER_BATCH)
+
+    def units_of(self, queue: QueueFiles, offsets: np.ndarray, reader: UnitReader) -> np.ndarray:
+        """The units with these queue offsets, shape (n,); those of negative ones are zero. Raises OSError."""
+        if offsets[0] >= 0 and (offsets[1:] > offsets[:-1]).all():
+            if offsets[-1] - offsets[0] == len(offsets) - 1:
+                return reader.read(queue, int(offsets[0]), len(offsets))
+            return reader.gather(queue, offsets)
+        units = np.zeros(len(offsets), UNIT_DTYPE)
         usable = np.flatnonzero(offsets >= 0)
         usable = usable[np.argsort(offsets[usable], kind="stable")]
-        if len(usable):
-            kinds[usable] = self._compare_sorted(key, queue, rows.pick(usable), reader)
-        return kinds
+        units[usable] = reader.gather(queue, offsets[usable])
+        return units
 
-    def _compare_sorted(self, key: Key, queue: QueueFiles, rows: Columns, reader: UnitReader) -> np.ndarray:
-        units = reader.gather(queue, rows.queue_offset)
-        unit_offset, unit_size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
-        code, bad_extension = self._resolved(key, units, rows, reader)
-        same_tags = code == rows.tags
-        found = np.full(len(units), _RIGHT, np.int8)
-        if key[0] == SCHEDULE_TOPIC:
-            wait = code - rows.store_timestamp
-            delayed = rows.level > 0
-            found[delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = UnitFault.DELIVERY
-            found[~delayed & ~same_tags] = UnitFault.TAGS
-        else:
-            found[~same_tags] = UnitFault.TAGS
-        found[bad_extension] = UnitFault.EXTENSION
-        found[(unit_offset != rows.physical_offset) | (unit_size != rows.size)] = UnitFault.WRONG
-        found[(unit_offset < 0) | (unit_size <= 0)] = UnitFault.MISSING
-        return found
-
-    def _resolved(
-        self, key: Key, units: np.ndarray, rows: Columns, reader: UnitReader
+    def resolve(
+        self, key: Key, rows: Columns, code: np.ndarray, reader: UnitReader
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tags codes that the units stand for, and whether each extension unit is wrong.
+        """Return the tags codes for which extension units stand, and whether each of these is wrong.
 
         An extension unit is wrong if it is missing, or if its store time differs from the record's.
-        Both arrays have the shape (units,).
+        Both arrays have the shape (rows,). Raises OSError.
+
+        Args:
+            key: the queue.
+            rows: records whose units have an address instead of a tags code.
+            code: the addresses.
+            reader: for the extension files.
         """
-        code = units["tags_code"].astype(np.int64)
-        bad = np.zeros(len(code), bool)
-        named = np.flatnonzero((code <= MAX_EXT_ADDRESS) & (units["physical_offset"] == rows.physical_offset))
-        if len(named):
-            addresses = code[named]
-            found = self.context.extension(key, reader).units(addresses)
-            right = found.there & (found.store_timestamp == rows.store_timestamp[named])
-            bad[named] = ~right
-            code[named] = np.where(found.there, found.tags_code, code[named])
-            self.extended(key, rows.pick(named[right]), addresses[right], found.size[right])
-        return code, bad
+        found = self.context.extension(key, reader).units(code)
+        right = found.there & (found.store_timestamp == rows.store_timestamp)
+        self.extended(key, rows.pick(right), code[right], found.size[right])
+        return np.where(found.there, found.tags_code, code), ~right
 
     def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
         """Called with records of a queue whose extension units are right, from any thread.
@@ -216,8 +157,11 @@ class QueueCheck:
             size: of these, bytes.
         """
 
-    def _compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """The same for a batch queue, whose units are found by their physical offset."""
+    def compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Per record of a batch queue a `UnitFault`, or `_RIGHT` where the unit is right. Raises OSError.
+
+        The units of a batch queue are found by their physical offsets.
+        """
         kinds = np.full(len(offsets), int(UnitFault.MISSING), np.int8)
         units = self.batch_units(key)
         if not len(units):
@@ -250,26 +194,23 @@ class QueueCheck:
         units = np.concatenate(parts)
         return units[np.argsort(units["physical_offset"].astype(np.int64), kind="stable")]
 
-    def _light(
-        self, frames: Frames, dispatch: Dispatch, chosen: np.ndarray, reader: UnitReader
-    ) -> Iterator[tuple[Key, Span]]:
-        """Units in light queues: one more per queue named in INNER_MULTI_DISPATCH.
+    def light_records(
+        self, frames: Frames, dispatch: Dispatch, chosen: np.ndarray
+    ) -> dict[Key, list[tuple[int, int]]]:
+        """Rows and queue offsets in light queues: one more unit per queue named in INNER_MULTI_DISPATCH.
 
         Only queues that exist are checked: the broker writes them with multi-dispatch on.
         Source: spec 02 5.3, MultiDispatch.
         """
         rows = frames.rows
-        spans: dict[Key, list[tuple[int, int]]] = {}
+        found: dict[Key, list[tuple[int, int]]] = {}
         for row in chosen[(dispatch.flags[chosen] & MULTI_DISPATCH) != 0].tolist():
             topic = frames.topics[int(rows["topic_id"][row])]
-            found = properties.decode(_properties(frames, row))
-            for name, queue_id, offset in light_units(found, int(rows["queue_id"][row])):
+            named = properties.decode(_properties(frames, row))
+            for name, queue_id, offset in light_units(named, int(rows["queue_id"][row])):
                 if 0 <= offset < _NUMBER_LIMIT and self.is_light(topic, (name, queue_id)):
-                    spans.setdefault((name, queue_id), []).append((row, offset))
-        for key, pairs in spans.items():
-            columns = Columns.of(rows, dispatch, np.array([row for row, _ in pairs]))
-            offsets = np.array([offset for _, offset in pairs], np.int64)
-            yield key, self._span(key, columns._replace(queue_offset=offsets), reader)
+                    found.setdefault((name, queue_id), []).append((row, offset))
+        return found
 
     def is_light(self, topic: bytes, key: Key) -> bool:
         """Whether the light queue `key` should hold units of records of `topic` that name it."""
@@ -282,24 +223,231 @@ class QueueCheck:
             scan.queues = None
 
 
+class Comparison:
+    """Compares the records of a part of the log with their units, one window after the other.
+
+    Records are collected until there are many of each queue, for each queue costs a read and some calls: then
+    the records of all queues are compared together.
+    """
+
+    def __init__(self, check: QueueCheck, spans: Spans) -> None:
+        self._check = check
+        self._spans = spans
+        self._reader = check.reader()
+        self._layout = check.context.layout
+        queues = len(self._layout.consume_queues) + len(self._layout.batch_queues)
+        self._wanted = min(max(_RECORDS_MIN, _OF_EACH_QUEUE * queues), _RECORDS_MAX)
+        self._topics: dict[bytes | str, int] = {}
+        self._names: list[str] = []
+        self._parts: list[Columns] = []
+        self._count = 0
+
+    def close(self) -> None:
+        """Close every open file."""
+        self._reader.close()
+
+    def add(self, frames: Frames, dispatch: Dispatch) -> None:
+        """Compare one window of records, at once or later; windows come in the order of the log."""
+        rows = frames.rows
+        kind = rows["sys_flag"] & TRANSACTION_MASK
+        chosen = np.flatnonzero((kind == 0) | (kind == TRANSACTION_COMMIT))
+        if not len(chosen):
+            return
+        topics = np.array([self._topic(name, java_utf8_decode(name)) for name in frames.topics])
+        queues = (topics[rows["topic_id"]] << 32) | (rows["queue_id"].astype(np.int64) & 0xFFFFFFFF)
+        self._add(Columns.of(rows, dispatch, queues, chosen))
+        for (topic, queue_id), pairs in self._check.light_records(frames, dispatch, chosen).items():
+            columns = Columns.of(rows, dispatch, queues, np.array([row for row, _ in pairs]))
+            number = np.full(len(pairs), (self._topic(topic, topic) << 32) | (queue_id & 0xFFFFFFFF))
+            offsets = np.array([offset for _, offset in pairs], np.int64)
+            self._add(columns._replace(queue=number, queue_offset=offsets))
+        if self._count >= self._wanted:
+            self.finish()
+
+    def _topic(self, name: bytes | str, text: str) -> int:
+        """The number of a topic. Light queues have numbers of their own."""
+        number = self._topics.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(text)
+        return number
+
+    def _add(self, columns: Columns) -> None:
+        self._parts.append(columns)
+        self._count += len(columns.queue)
+
+    def finish(self) -> None:
+        """Compare what was collected."""
+        if not self._count:
+            return
+        rows = Columns(*map(np.concatenate, zip(*self._parts, strict=True)))
+        self._parts, self._count = [], 0
+        if (rows.queue[1:] < rows.queue[:-1]).any():
+            rows = rows.pick(np.argsort(rows.queue, kind="stable"))
+        cuts = np.flatnonzero(rows.queue[1:] != rows.queue[:-1]) + 1
+        starts, stops = np.append(0, cuts), np.append(cuts, len(rows.queue))
+        keys = [
+            (self._names[number >> 32], _signed(number & 0xFFFFFFFF))
+            for number in rows.queue[starts].tolist()
+        ]
+        groups = _Groups(keys, starts, stops, rows)
+        self._compare(groups)
+        for key, span in groups.spans():
+            self._spans.add(key, span)
+
+    def _compare(self, groups: _Groups) -> None:
+        """Fill in `kinds` of all records."""
+        check, rows = self._check, groups.rows
+        units = np.zeros(len(rows.queue), UNIT_DTYPE)
+        plain: list[tuple[int, int, Key]] = []
+        decided: list[tuple[int, int, np.ndarray | int]] = []
+        flags = rows.sys_flag[groups.starts].tolist()
+        for number, (key, start, stop) in enumerate(groups):
+            is_batch = check.is_batch(key, flags[number])
+            check.seen(key, rows.cut(start, stop), is_batch=is_batch)
+            try:
+                if is_batch:
+                    groups.count_batch(number, start, stop)
+                    columns = rows.cut(start, stop), groups.offsets[start:stop], groups.steps[start:stop]
+                    decided.append((start, stop, check.compare_batch(key, *columns)))
+                elif (queue := self._layout.consume_queues.get(key)) is None:
+                    decided.append((start, stop, int(UnitFault.MISSING)))
+                else:
+                    units[start:stop] = check.units_of(queue, rows.queue_offset[start:stop], self._reader)
+                    plain.append((start, stop, key))
+            except OSError as error:
+                decided.append((start, stop, self._failed(key, error)))
+        if plain:
+            groups.kinds = self._judged(units, rows, plain, decided)
+        for start, stop, kinds in decided:
+            groups.kinds[start:stop] = kinds
+        groups.kinds[rows.foreign & (groups.kinds >= 0)] = _REPORTED  # by CL06
+
+    def _failed(self, key: Key, error: OSError) -> int:
+        if not isinstance(error, FileNotFoundError):
+            self._check.failed.setdefault(key, error)
+        return _REPORTED  # by CQ15, when the units are read as such
+
+    def _judged(
+        self, units: np.ndarray, rows: Columns, plain: Sequence[tuple[int, int, Key]],
+        decided: list[tuple[int, int, np.ndarray | int]],
+    ) -> np.ndarray:  # fmt: skip
+        """Per record a `UnitFault`, or `_RIGHT` where the unit is right; right for records of plain queues.
+
+        Args:
+            units: of all records.
+            rows: the records.
+            plain: where the records of plain queues are.
+            decided: gets those whose extension files cannot be read.
+        """
+        physical, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
+        code = units["tags_code"].astype(np.int64)
+        found = np.full(len(units), _RIGHT, np.int8)
+        bad_extension = np.zeros(len(units), bool)
+        named = np.flatnonzero((code <= MAX_EXT_ADDRESS) & (physical == rows.physical_offset))
+        for start, stop, key in plain if len(named) else ():
+            here = named[slice(*np.searchsorted(named, (start, stop)))]
+            if not len(here):
+                continue
+            try:
+                code[here], bad_extension[here] = self._check.resolve(
+                    key, rows.pick(here), code[here], self._reader
+                )
+            except OSError as error:
+                decided.append((start, stop, self._failed(key, error)))
+        found[code != rows.tags] = UnitFault.TAGS
+        for start, stop, key in plain:
+            if key[0] == SCHEDULE_TOPIC:
+                part = slice(start, stop)
+                wait, delayed = code[part] - rows.store_timestamp[part], rows.level[part] > 0
+                found[part][delayed] = _RIGHT
+                found[part][delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = UnitFault.DELIVERY
+        found[bad_extension] = UnitFault.EXTENSION
+        found[(physical != rows.physical_offset) | (size != rows.size)] = UnitFault.WRONG
+        found[(physical < 0) | (size <= 0)] = UnitFault.MISSING
+        found[rows.queue_offset < 0] = UnitFault.WRONG
+        return found
+
+
+class _Groups:
+    """Records in the order of their queues, in each in physical order, and what is found of each of them.
+
+    Attributes:
+        kinds: per record a `UnitFault`, `_RIGHT` or `_REPORTED`.
+        offsets: the queue offset of each record, of a batch that of its first message.
+        steps: how many queue offsets it has.
+    """
+
+    def __init__(self, keys: Sequence[Key], starts: np.ndarray, stops: np.ndarray, rows: Columns) -> None:
+        self.keys, self.starts, self.stops, self.rows = keys, starts, stops, rows
+        self.offsets, self.steps = rows.queue_offset, np.ones(len(rows.queue), np.int64)
+        self.kinds = np.full(len(rows.queue), _RIGHT, np.int8)
+        self._of_batches: set[int] = set()
+
+    def __iter__(self) -> Iterator[tuple[Key, int, int]]:
+        return zip(self.keys, self.starts.tolist(), self.stops.tolist(), strict=True)
+
+    def count_batch(self, number: int, start: int, stop: int) -> None:
+        """A queue is a batch queue: its records are counted by their messages."""
+        if not self._of_batches:
+            self.offsets = self.offsets.copy()
+        self._of_batches.add(number)
+        inner = self.rows.inner_count[start:stop] > 0
+        self.offsets[start:stop][inner] = self.rows.inner_base[start:stop][inner]
+        self.steps[start:stop][inner] = self.rows.inner_count[start:stop][inner]
+
+    def spans(self) -> Iterator[tuple[Key, Span]]:
+        """Each queue with what was found of it."""
+        rows, starts, last = self.rows, self.starts, self.stops - 1
+        follows = self.offsets[1:] == self.offsets[:-1] + self.steps[:-1]
+        same_queue = rows.queue[1:] == rows.queue[:-1]
+        ends = rows.physical_offset + rows.size
+        spans = [
+            Span(count, first, physical, clock_back, after + step, end, number in self._of_batches)
+            for number, (count, first, physical, clock_back, after, step, end) in enumerate(
+                zip(
+                    (self.stops - starts).tolist(), self.offsets[starts].tolist(),
+                    rows.physical_offset[starts].tolist(), rows.clock_back[starts].tolist(),
+                    self.offsets[last].tolist(), self.steps[last].tolist(), ends[last].tolist(), strict=True,
+                )
+            )
+        ]  # fmt: skip
+        self._add_breaks(spans, np.flatnonzero(same_queue & ~follows) + 1, ends)
+        changes = (self.kinds[1:] != self.kinds[:-1]) | ~follows | ~same_queue
+        self._add_runs(spans, np.append(0, np.flatnonzero(changes) + 1), ends)
+        return zip(self.keys, spans, strict=True)
+
+    def _add_breaks(self, spans: Sequence[Span], places: np.ndarray, ends: np.ndarray) -> None:
+        rows, before = self.rows, places - 1
+        found = zip(
+            (np.searchsorted(self.starts, places, side="right") - 1).tolist(),
+            rows.physical_offset[places].tolist(), self.offsets[places].tolist(),
+            self.offsets[before].tolist(), self.steps[before].tolist(), ends[before].tolist(),
+            rows.clock_back[places].tolist(), strict=True,
+        )  # fmt: skip
+        for number, start, offset, last, step, after, clock_back in found:
+            spans[number].breaks.append(Break(start, offset, last + step, after, clock_back))
+
+    def _add_runs(self, spans: Sequence[Span], places: np.ndarray, ends: np.ndarray) -> None:
+        """Add the runs of equal kind with consecutive queue offsets, which begin at `places`."""
+        last = np.append(places[1:], len(self.kinds)) - 1
+        runs = zip(
+            (np.searchsorted(self.starts, places, side="right") - 1).tolist(), self.kinds[places].tolist(),
+            self.offsets[places].tolist(), self.offsets[last].tolist(), self.steps[last].tolist(),
+            self.rows.physical_offset[places].tolist(), ends[last].tolist(), strict=True,
+        )  # fmt: skip
+        for number, kind, low, final, step, start, end in runs:
+            high = final + step
+            if kind == _RIGHT:
+                spans[number].matched.append((low, high))
+            elif kind >= 0:
+                spans[number].mismatches.append(Mismatch(UnitFault(kind), low, high - 1, start, end))
+
+
 def _properties(frames: Frames, row: int) -> bytes:
     start = int(frames.properties_starts()[row])
     return bytes(frames.data[start : start + int(frames.rows["properties_length"][row])])
 
 
-def _add_runs(
-    span: Span, kinds: np.ndarray, offsets: np.ndarray, steps: np.ndarray, physical: np.ndarray,
-    ends: np.ndarray,
-) -> None:  # fmt: skip
-    """Cut a window of one queue into runs of equal kind with consecutive queue offsets."""
-    cuts = np.flatnonzero((kinds[1:] != kinds[:-1]) | (offsets[1:] != offsets[:-1] + steps[:-1])) + 1
-    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
-        low, high = int(offsets[first]), int(offsets[stop - 1]) + int(steps[stop - 1])
-        if kinds[first] == _RIGHT:
-            span.matched.append((low, high))
-        elif kinds[first] >= 0:
-            span.mismatches.append(
-                Mismatch(
-                    UnitFault(int(kinds[first])), low, high - 1, int(physical[first]), int(ends[stop - 1])
-                )
-            )
+def _signed(number: int) -> int:
+    """The low 32 bits of a queue id as the queue id."""
+    return number - (1 << 32) if number >> 31 else number

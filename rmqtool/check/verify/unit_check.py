@@ -204,6 +204,8 @@ class UnitCheck:
         named = codes[codes <= MAX_EXT_ADDRESS]
         if len(named):
             units.extended_to = max(units.extended_to, ext_offset(int(named.max())))
+        if contains(claimed, int(slots[0]), int(slots[-1]) + 1):
+            return
         physical = block["physical_offset"].astype(np.int64)
         loose = there & ~pre_blank(block) & ~inside(claimed, np.arange(first, first + len(block)))
         for mask in self._judged(physical):

@@ -20,7 +20,7 @@ from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.index import IndexCheck, IndexPart
 from rmqtool.check.verify.log import LogCheck
 from rmqtool.check.verify.queues import Columns, QueueCheck
-from rmqtool.check.verify.spans import QUEUES_MAX, Key, Span
+from rmqtool.check.verify.spans import QUEUES_MAX, Key
 from rmqtool.check.verify.state import read_checkpoint
 from rmqtool.check.verify.unit_check import UnitCheck
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -29,7 +29,6 @@ from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
 from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.scan_cache import ScanCache
 from rmqtool.problems import Finding
-from rmqtool.queue.units import UnitReader
 from rmqtool.read.store import Store
 from rmqtool.repair.rebuild.extension_task import Bits
 from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted_records
@@ -93,11 +92,9 @@ class SurveyedQueues(QueueCheck):
         self.kept = Kept()
         self.bits = Bits()
 
-    def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
-        span = super()._span(key, rows, reader)
-        numbers = rows.queue_offset // self._per_file
-        if span.is_batch:
-            numbers = np.full(1, WHOLE_QUEUE)
+    def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
+        """See QueueCheck."""
+        numbers = np.full(1, WHOLE_QUEUE) if is_batch else rows.queue_offset // self._per_file
         first, last = int(numbers[0]), int(numbers[-1])
         newest = {last: int(rows.store_timestamp[-1])}
         if first != last:
@@ -108,7 +105,6 @@ class SurveyedQueues(QueueCheck):
             for number, time_ms in newest.items():
                 if len(self.times) < _TIMES_MAX:
                     self.times[key, number] = max(time_ms, self.times.get((key, number), 0))
-        return span
 
     def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
         """See QueueCheck."""
