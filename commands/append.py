@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from rmqtool.errors import (
     FormatError,
     IllegalMessageError,
     NotAStoreError,
+    RefusedError,
     UsageError,
 )
 from rmqtool.formats.versions import METAVAR, NEWEST, Broker
@@ -191,6 +192,16 @@ class AppendOptions(Group):
         Literal["stop", "skip"],
         typer.Option("--on-error", metavar="stop|skip", help="On a bad row: stop, or skip it."),
     ] = "stop"
+    skip_rows: Annotated[
+        int,
+        typer.Option(
+            "--skip-rows",
+            metavar="N",
+            min=0,
+            help="Ignore the rows up to number N of the input, to continue after a bad row. Rows are numbered"
+            " as in errors: in JSON lines by line, in CSV the header is row 1.",
+        ),
+    ] = 0
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Ignore unknown columns; by default they are an error.")
     ] = False
@@ -285,11 +296,11 @@ class AppendOptions(Group):
         ),
     ] = None
     reserve: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
         ),
-    ] = True
+    ] = None
     property_crc: Annotated[
         bool,
         typer.Option(
@@ -324,6 +335,8 @@ class AppendOptions(Group):
             raise UsageError("--dry-run is for messages, not for --commit and --rollback")
         if (self.transaction is None) != (self.group is None):
             raise UsageError("--transaction and --group go together")
+        if self.skip_rows and self.input is None:
+            raise UsageError("--skip-rows needs --input")
         if self.input is not None and self.uniq_key is not None:
             raise UsageError("--uniq-key is for one message", hint="rows have a column uniq_key")
         if self.queues is not None and not self._creates_topics():
@@ -336,6 +349,12 @@ class AppendOptions(Group):
         if self.create and (store.commitlog or store.read_only_commitlog):
             name = "--commitlog" if store.commitlog else "--read-only-commitlog"
             raise UsageError(f"{name} is for an existing store; a new store contains its log")
+        from rmqtool.storage.listing import Listing
+        from rmqtool.storage.roots import is_store
+
+        if self.create and is_store(store.store, Listing()):
+            hint = "omit --create to add messages to it, or name a new folder"
+            raise RefusedError("is already a store", path=store.store, hint=hint)
 
     def check_properties(self, given: dict[str, str]) -> None:
         """Raise UsageError where --property contradicts the option that sets this property."""
@@ -371,7 +390,7 @@ class AppendOptions(Group):
             "property_crc": self.property_crc or None,
         }  # fmt: skip
         return {
-            "reserve": self.reserve,
+            "reserve": not self.create if self.reserve is None else self.reserve,
             **{name: value for name, value in found.items() if value is not None},
         }
 
@@ -403,8 +422,12 @@ def append(
 
     Shows where each message was stored, or totals. A bad row is reported with its number, its column and
     the broker's name for the reason. The rows before it are stored; the rows after it are stored only
-    with --on-error skip. In CSV an unclosed quote makes the rest of the file part of one cell: the rows
-    before that row are stored, and appending stops there even with --on-error skip.
+    with --on-error skip. --skip-rows continues after the rows that are stored, once the bad row is
+    corrected. In CSV an unclosed quote makes the rest of the file part of one cell: the rows before that
+    row are stored, and appending stops there even with --on-error skip.
+
+    --create makes no store if one of the first rows of the input is bad: some thousands, or all of a
+    small input. It does not reserve the space of the log file unless --reserve is given.
 
     Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input, or
     when the store or the output cannot be written; 4 when refused: the store was not closed cleanly, its
@@ -467,12 +490,12 @@ class _Task:
         from rmqtool.write.ingest.append import InputAppender, QueueChoice
 
         started = time.monotonic()
-        with self._input() as source, ExitStack() as afterwards, self._writer() as writer:
-            source.rules = replace(source.rules, profile=writer.options.profile)
+        with self._input() as source, ExitStack() as afterwards, self._writer_for(source) as writer:
             source.complete = QueueChoice(writer, self._options.queue_by).of_batch
             appender = InputAppender(writer, source, self._options.on_error, self._report)
             afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
-            appender.append()
+            with self._going_on(lambda: appender.result().rows):
+                appender.append()
             writer.flush()
         return self._exit_code()
 
@@ -482,8 +505,7 @@ class _Task:
 
         chosen = self._options
         counts: Counter[str] = Counter()
-        with self._input() as source, self._writer() as writer:
-            source.rules = replace(source.rules, profile=writer.options.profile)
+        with self._input() as source, self._writer_for(source) as writer:
             results = put_each(
                 writer,
                 _uninterrupted(source.messages()),
@@ -493,7 +515,8 @@ class _Task:
                 self._changed,
             )
             try:
-                self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
+                with self._going_on(counts.total):
+                    self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
             finally:
                 self._note_transactions(counts)
         return self._exit_code()
@@ -609,10 +632,36 @@ class _Task:
                 advanced.append(bar)
                 yield Input(
                     file, chosen.input_format or format_of(file, chosen.input), rules,
-                    on_error=chosen.on_error, report=self._report,
+                    on_error=chosen.on_error, report=self._report, skip_rows=chosen.skip_rows,
                 )  # fmt: skip
 
+    @contextmanager
+    def _going_on(self, stored: Callable[[], int]) -> Iterator[None]:
+        """Add to the error for a bad row how to continue if rows are stored; `stored` counts them."""
+        from rmqtool.write.ingest.rows import RowError
+
+        try:
+            yield
+        except RowError as error:
+            if error.row is not None and stored():
+                new = ", without --create" if self._options.create else ""
+                rest = f"the rows before it are stored; continue with --skip-rows {error.row - 1}{new}"
+                error.hint = rest if error.hint is None else f"{error.hint}; {rest}"
+            raise
+
     # the store
+
+    @contextmanager
+    def _writer_for(self, source: Input) -> Iterator[StoreWriter]:
+        """The writer for an input; a new store is made only when the first rows of the input are sound."""
+        if self._options.create:
+            profile = self._dry_run().options.profile
+            source.rules = replace(source.rules, profile=profile)
+            source.look()
+        with self._writer() as writer:
+            if not self._options.create:
+                source.rules = replace(source.rules, profile=writer.options.profile)
+            yield writer
 
     @contextmanager
     def _writer(self, message: NewMessage | None = None) -> Iterator[StoreWriter]:

@@ -23,7 +23,7 @@ _PURPOSE_OF = {
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
     " --at-most --read-limit --host-root --no-host --index --common --all --at --code --input --input-format"
-    " --only --store",
+    " --skip-rows --only --store",
     SHOW: "--gaps --explain --raw --stats-only --format --json --format-string --fields --body --body-limit"
     " --tz --trace --by --largest --duplicates --delayed --transactions --sort --plot --severity --queues"
     " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
@@ -107,6 +108,15 @@ def format_of(file: io.BufferedReader, path: Path) -> Format:
     raise UsageError("the format of the input is unknown", hint=hint)
 
 
+class Parsed(NamedTuple):
+    """Rows of the input: their numbers, which are sound (`keep`), and what is wrong with the others."""
+
+    batch: pa.RecordBatch
+    numbers: Any
+    keep: Any
+    errors: dict[int, RowError]
+
+
 class Read(NamedTuple):
     """Sound rows of the input, and what is wrong with others among them, by their number."""
 
@@ -133,6 +143,7 @@ class Input:
         *,
         on_error: OnError = "stop",
         report: Callable[[RowError], None] = lambda error: None,
+        skip_rows: int = 0,
     ) -> None:
         """Prepare for reading.
 
@@ -143,6 +154,7 @@ class Input:
             on_error: what a wrong row does: `stop` raises it, after the rows before it; `skip` leaves it
                 out.
             report: called for every row left out.
+            skip_rows: rows up to this number are ignored, right or wrong; numbers are those of RowError.
         """
         self.complete: Complete | None = None
         self.rows = self.skipped = self.empty = 0
@@ -151,6 +163,9 @@ class Input:
         self.rules = rules
         self._on_error = on_error
         self._report = report
+        self._skip_rows = skip_rows
+        self._looked: list[Parsed] = []
+        self._parsed = self._parse()
         # Replaced as a whole, never changed: the thread that reads ahead adds, the one that writes asks.
         self._numbers: tuple[tuple[int, Any], ...] = ()
 
@@ -197,33 +212,50 @@ class Input:
                 self._handle(errors)
 
     def _sound_batches(self) -> Iterator[Read]:
-        import pyarrow as pa
-
-        try:
+        with _explained(self._format):
             yield from self._batches()
-        except pa.ArrowException as error:  # a type that cannot be, or bytes that are not what they say
-            reason = str(error).partition("\n")[0]
-            raise InputError(f"the {self._format} input cannot be read as messages: {reason}") from error
 
-    def _batches(self) -> Iterator[Read]:
+    def look(self) -> None:
+        """Read the first rows, some MiB at most, before anything is made for them; they are not lost.
+
+        Raises:
+            RowError: one of them is wrong, and wrong rows end the input.
+            InputError: the input is not what it is taken for.
+        """
+        with _explained(self._format):
+            self._looked += islice(self._parsed, 1)
+        errors = self._looked[0].errors if self._looked else {}
+        if errors and self._on_error == "stop":
+            raise errors[min(errors)]
+
+    def _parse(self) -> Iterator[Parsed]:
         import numpy as np
-        import pyarrow as pa
 
         from rmqtool.write.ingest.columns import columns_of
 
         for columns, numbers, errors in self._raw():
             found = columns_of(columns, len(numbers), self.rules, spelled=self._format == "csv")
+            wanted = numbers > self._skip_rows
             for row, error in found.errors.items():
                 errors[int(numbers[row])] = error.at(int(numbers[row]))
-            keep = ~found.empty
+            errors = {number: error for number, error in errors.items() if number > self._skip_rows}
+            keep = wanted & ~found.empty
             bad = min(errors) if errors and self._on_error == "stop" else None
             if bad is not None:
                 keep &= numbers < bad
             elif found.errors:
                 keep[list(found.errors)] = False
-            self.empty += int(np.count_nonzero(found.empty))
+            self.empty += int(np.count_nonzero(wanted & found.empty))
+            yield Parsed(found.batch, numbers, keep, errors)
+
+    def _batches(self) -> Iterator[Read]:
+        import numpy as np
+        import pyarrow as pa
+
+        looked, self._looked = self._looked, []
+        for parsed, numbers, keep, errors in chain(looked, self._parsed):
             kept = numbers[keep]
-            batch = found.batch if keep.all() else found.batch.filter(pa.array(keep))
+            batch = parsed if keep.all() else parsed.filter(pa.array(keep))
             if self.complete is not None and len(kept):
                 batch, wrong = self.complete(batch)
                 use = np.ones(len(kept), np.bool_)
@@ -270,6 +302,18 @@ class Input:
         for lines in line_blocks(Flowing(self._file)):
             columns, numbers, errors = decoder.columns(lines)
             yield Raw(columns, np.array(numbers, np.int64), errors)
+
+
+@contextmanager
+def _explained(format: Format) -> Iterator[None]:
+    """Turn Arrow's errors into one of the input: a type that cannot be, or bytes that are something else."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowException as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"the {format} input cannot be read as messages: {reason}") from error
 
 
 @contextmanager

@@ -1,0 +1,128 @@
+"""`append` of an input with a bad row: what is stored before it, and how the input is continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from rmqtool.cli import main
+from rmqtool.read.store import Store
+from tests.support.dumps import Result
+
+SMALL = ("--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
+         "--index-entries", "400")  # fmt: skip
+Row = dict[str, Any]
+GOOD: list[Row] = [{"topic": "Orders", "body": f"order {number}"} for number in range(5)]
+ENDINGS = ("jsonl", "csv", "parquet", "arrow")
+
+
+@pytest.fixture
+def append(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
+    """Runs `rmqtool append`."""
+
+    def run(store: Path, *arguments: object) -> Result:
+        capfdbinary.readouterr()
+        code = main(["append", str(store), *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return run
+
+
+def written(path: Path, rows: Sequence[Row]) -> Path:
+    """The rows as a file in the format of its name."""
+    table = pa.Table.from_pylist(list(rows), pa.schema([("topic", pa.string()), ("body", pa.string())]))
+    match path.suffix:
+        case ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        case ".csv":
+            lines = (",".join("" if value is None else value for value in row.values()) for row in rows)
+            path.write_text("\n".join(("topic,body", *lines)) + "\n")
+        case ".parquet":
+            parquet.write_table(table, path)
+        case _:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+    return path
+
+
+def bodies(store: Path) -> list[str]:
+    """The stored bodies in order."""
+    with Store.open(store) as opened:
+        return [each.message.body.decode() for each in opened.messages()]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("show", ["summary", "messages"])
+def test_an_input_is_continued_after_a_bad_row(
+    append: Callable[..., Result], tmp_path: Path, ending: str, show: str
+) -> None:
+    """The error says from where; no row is stored twice, and none is left out."""
+    store = tmp_path / "store"
+    assert append(store, "--create", *SMALL, "--topic", "Orders", "--body", "first").code == 0
+    rows = [*GOOD[:3], {"topic": "Orders", "body": None}, *GOOD[3:]]
+    wrong = append(store, "--input", written(tmp_path / f"in.{ending}", rows), "--show", show)
+    number = 5 if ending == "csv" else 4
+    assert wrong.code == 3 and f"row {number}, body: " in wrong.err
+    assert f"the rows before it are stored; continue with --skip-rows {number - 1}" in wrong.err
+    assert bodies(store) == ["first", "order 0", "order 1", "order 2"]
+    rows[3] = {"topic": "Orders", "body": "mended"}
+    path = written(tmp_path / f"in.{ending}", rows)
+    assert append(store, "--input", path, "--show", show, "--skip-rows", number - 1).code == 0
+    assert bodies(store)[4:] == ["mended", "order 3", "order 4"]
+    assert append(store, "--input", path, "--skip-rows", 100).code == 0 and len(bodies(store)) == 7
+
+
+def test_rows_that_are_skipped_may_be_wrong(append: Callable[..., Result], tmp_path: Path) -> None:
+    """Of any kind: the bad row itself is ignored with its number."""
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"topic": "T", "body": "a"}\n{nonsense\n\n{"topic": 5}\n{"topic": "T", "body": "b"}\n')
+    assert append(tmp_path / "s", "--create", *SMALL, "--input", path, "--skip-rows", 4).code == 0
+    assert bodies(tmp_path / "s") == ["b"]
+    assert append(tmp_path / "s", "--topic", "T", "--body", "x", "--skip-rows", 1).code == 2
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_new_store_is_made_for_sound_rows_only(
+    append: Callable[..., Result], tmp_path: Path, ending: str
+) -> None:
+    """A bad row in a small input leaves nothing behind; the corrected input then needs no other option."""
+    store = tmp_path / "store"
+    for rows in ([{"topic": "Orders", "body": None}], [*GOOD, {"topic": "Orders", "body": None}]):
+        found = append(store, "--create", "--input", written(tmp_path / f"in.{ending}", rows))
+        assert found.code == 3 and "--skip-rows" not in found.err and not store.exists()
+    (tmp_path / "nonsense.parquet").write_bytes(b"PAR1 nonsense")
+    assert append(store, "--create", "--input", tmp_path / "nonsense.parquet").code == 3
+    assert append(store, "--create", "--input", tmp_path / "none.csv").code == 3 and not store.exists()
+    good = written(tmp_path / f"in.{ending}", GOOD)
+    assert append(store, "--create", "--input", good).code == 0
+    assert bodies(store) == [row["body"] for row in GOOD]
+    log = store / "commitlog" / f"{0:020}"
+    assert log.stat().st_size == 1 << 30 and log.stat().st_blocks * 512 < 1 << 20
+    again = append(store, "--create", "--input", good)
+    assert again.code == 4 and "is already a store" in again.err and "omit --create" in again.err
+    assert len(bodies(store)) == len(GOOD)
+
+
+def test_a_row_that_the_store_refuses(append: Callable[..., Result], tmp_path: Path) -> None:
+    """Found only when it is stored: what was stored before stays, and the way on is without --create."""
+    rows = [*GOOD, {"topic": "Orders", "body": "x" * 100_000}, *GOOD]
+    path = written(tmp_path / "in.jsonl", rows)
+    found = append(tmp_path / "s", "--create", *SMALL, "--input", path)
+    assert found.code in (3, 4) and "continue with --skip-rows 5, without --create" in found.err
+    assert bodies(tmp_path / "s") == [row["body"] for row in GOOD]
+    assert append(tmp_path / "s", "--input", path, "--skip-rows", 6).code == 0
+    assert bodies(tmp_path / "s") == [row["body"] for row in GOOD] * 2
+
+
+def test_wrong_rows_can_be_skipped_in_a_new_store(append: Callable[..., Result], tmp_path: Path) -> None:
+    """With --on-error skip they do not keep the store from being made."""
+    path = written(tmp_path / "in.csv", [{"topic": "Orders", "body": None}, *GOOD])
+    assert append(tmp_path / "s", "--create", *SMALL, "--input", path, "--on-error", "skip").code == 3
+    assert bodies(tmp_path / "s") == [row["body"] for row in GOOD]
