@@ -83,7 +83,7 @@ def doctor(
     did not look at; verify checks all of it. Nothing is changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
-    stored in a form rmqtool cannot read (RocksDB, DLedger, tiered). With --nagios: 0 OK, 1 WARNING,
+    stored in a form rmqtool cannot read (RocksDB, tiered). With --nagios: 0 OK, 1 WARNING,
     2 CRITICAL, 3 UNKNOWN.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:

@@ -109,6 +109,8 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
         yield f"state        {_state_text(found['state'])}"
     if found["commit_log"] is not None:
         yield from _log_lines(found, zone)
+    if found["ledger"] is not None:
+        yield _ledger_line(found["ledger"])
     yield from _behind_lines(found)
     if found["index"] is None and found["kind"] == "store":
         yield "index        none"
@@ -131,6 +133,16 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
             [_sizes_as_text(row) for row in found["residency"]],
             ("path", "size", "allocated", "resident", "extents"),
         )
+
+
+def _ledger_line(ledger: dict[str, Any]) -> str:
+    known = {name: "unknown" if value is None else value for name, value in ledger.items()}
+    start = "" if ledger["min_offset"] is None else f" from offset {ledger['min_offset']}"
+    return (
+        f"DLedger      {known['path']}: {counted(ledger['files'], 'file')}{start},"
+        f" entries to {known['end_index']}, committed to {known['committed_index']},"
+        f" term {known['current_term']}"
+    )
 
 
 def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:

@@ -34,6 +34,7 @@ TABLE_WIDTH = 72
 _EXITS = "Exits with "  # how the paragraph on the exit status begins
 _AREAS = {
     "CL": "Commit log",
+    "DL": "DLedger log",
     "CQ": "Consume queues",
     "IX": "Index",
     "CP": "Checkpoint, abort file, repair guard",

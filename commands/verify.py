@@ -78,7 +78,7 @@ def verify(
     rmqtool-problems(7) explain each kind of damage and what the broker does with it.
 
     Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
-    read or is stored in a form rmqtool cannot read (RocksDB, DLedger, tiered). Notes are normal, for
+    read or is stored in a form rmqtool cannot read (RocksDB, tiered). Notes are normal, for
     example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report

@@ -10,6 +10,7 @@ from rmqtool.formats import (
     consume_queue,
     epoch,
     index,
+    ledger,
     markers,
     message,
     message_id,
@@ -47,6 +48,8 @@ STRUCTURES: tuple[tuple[str, Part | Layout, str], ...] = (
     ("config files", config_json.DOCUMENT, config_json.TEXT),
     *_titled(timer.SLOT, timer.LOG_UNIT, timer.LOG_BLANK, timer.CHECK),
     ("epoch file", epoch.EPOCH_FILE, epoch.TEXT),
+    *_titled(ledger.HEADER, ledger.FILE_END, ledger.INDEX_UNIT),
+    ("DLedger state files", ledger.STATE, ledger.STATE_TEXT),
     ("compaction checkpoint", compaction.POSITIONS, compaction.TEXT),
     ("trace body", trace.BODY, trace.TEXT),
 )

@@ -95,6 +95,14 @@ _COPY_CONFIG = (
     "while the broker is stopped, copy it to config/ from a backup or from a slave; a slave gets it from its"
     " master at every synchronisation (every 10 s with 4.9, every minute with 5.x)"
 )
+_LEDGER_STOP = "if it is in the newest three files, ends the log here at the next start: all later entries are lost; otherwise does not detect it"
+_OUT_OF_LEDGER = (
+    "copy the folder dledger-SELFID from a replica that is sound, while the broker is stopped; without one,"
+    " rmqtool copy STORE: takes the sound messages to a store without DLedger"
+)
+_NEW_LEDGER_INDEX = (
+    "delete the folder index of the DLedger log while the broker is stopped: a start makes it again"
+)
 _TIMER = "rmqtool recover STORE: truncates the timer log there, and writes a matching wheel"
 _CUT_OR_FILL = "rmqtool recover STORE: fills the range so that brokers skip it, or truncates the log here"
 
@@ -153,6 +161,29 @@ PROBLEMS: tuple[Problem, ...] = (
             "deletes every consume queue", None, "spec 02 C16"),
     Problem("CL27", "stray folder", "warning", "the commit log folder contains a folder",
             "4.x: load fails; 5.x: skips it", _MOVE_AWAY, "spec 02 C13"),
+    # consume queues
+    # DLedger log: entries, their index, the files with its state
+    Problem("DL01", "wrong entry header", "error", "the header of a DLedger entry does not match its record or its place",
+            _LEDGER_STOP, _OUT_OF_LEDGER, "spec 06 6.2; DLedgerMmapFileStore#recover"),
+    Problem("DL02", "entry number", "error", "the number of a DLedger entry does not follow that of the entry before",
+            _LEDGER_STOP, _OUT_OF_LEDGER, "spec 06 6.2; DLedgerMmapFileStore#recover"),
+    Problem("DL03", "falling term", "error", "the term of a DLedger entry is older than that of the entry before",
+            _LEDGER_STOP, _OUT_OF_LEDGER, "spec 06 6.2; DLedgerMmapFileStore#recover"),
+    Problem("DL04", "wrong index unit", "error", "units of the DLedger index do not match their entries, or are missing between others",
+            "a start makes the units of the newest three log files again; it never checks older ones, and cannot send their entries to replicas",
+            _NEW_LEDGER_INDEX, "spec 06 6.3; DLedgerMmapFileStore#recover"),
+    Problem("DL05", "index behind", "note", "the newest entries are not in the DLedger index yet",
+            "makes the units at the next start", None, "spec 06 6.3; DLedgerMmapFileStore#recover"),
+    Problem("DL06", "wrong index file", "error", "a file of the DLedger index has the wrong size or name, or one is missing between two others",
+            _LOAD_FAILS, _NEW_LEDGER_INDEX, "spec 06 6.1; MmapFileList#load, #checkSelf"),
+    Problem("DL07", "bad ledger state", "warning", "the file checkpoint or currterm of a DLedger log is missing or wrong",
+            "starts without it; without currterm a replica may vote twice in one term", None, "spec 06 6.1; MemberState#loadTerm, DLedgerMmapFileStore#loadCheckPoint"),
+    Problem("DL08", "uncommitted entries", "note", "the newest DLedger entries are above committedIndex: a majority of the replicas may not have them",
+            "another leader may remove them", None, "spec 06 6.2"),
+    Problem("DL09", "state ahead", "error", "the DLedger checkpoint names entries that the log does not have: its end is lost",
+            "continues at the end that it finds; the entries come back only from another replica", "copy the folder dledger-SELFID from a replica that has the entries, while the broker is stopped", "spec 06 6.1"),
+    Problem("DL10", "file not read", "warning", "a commit log file that a broker with a DLedger log does not read",
+            "reads commit log files only below the first offset of the DLedger log", None, "spec 06 6.4; DLedgerCommitLog#getData"),
     # consume queues
     Problem("CQ01", "queue behind", "note", "the newest records are not in the queue yet",
             "dispatches them at the next start", None, "spec 02 Q2"),

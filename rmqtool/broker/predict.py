@@ -96,7 +96,7 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the queues are in RocksDB.
+        UnsupportedStoreError: the queues are in RocksDB, the log in DLedger.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
@@ -106,6 +106,8 @@ def predict_all(
     if layout.kind != "store" or layout.root is None:
         raise UsageError("a start can be predicted only for a whole store; give its root")
     layout.check_forms(log=True, queues=True)
+    if layout.ledger is not None:
+        raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
     for part in layout.unsupported:
         if part.what == "second consume queues":  # its start begins where the shorter of both ends
             raise UnsupportedStoreError("the consume queues are written twice", path=part.path)

@@ -28,7 +28,7 @@ from rmqtool.log.events import (
     TrailingZeros,
 )
 from rmqtool.log.log_files import LogFiles
-from rmqtool.log.log_heads import heads_of_file, reader
+from rmqtool.log.log_heads import heads_of_file, is_blank, reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
@@ -150,8 +150,8 @@ class CommitLog(LogFiles):
         if len(data) < form.BLANK_SIZE:
             raise FormatError(f"only {left} bytes are left in the file")
         total_size, magic = form.BLANK.unpack(data)
-        if magic == form.BLANK_MAGIC:
-            return int(total_size)
+        if is_blank(total_size, magic, left, file.entry_header):
+            return left if file.entry_header else int(total_size)
         version = form.VERSION_BY_MAGIC.get(magic)
         if version is not None and len(data) < total_size <= left:
             # Read a long record only when its parts add up: a size alone may be any number.
@@ -225,7 +225,8 @@ class CommitLog(LogFiles):
             yield unreadable_range(start, end, file.path, name, to_end=True)
             return
         with closing(source):
-            walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base)
+            walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base,
+                                  entry_header=file.entry_header)  # fmt: skip
             yield from file_events(walk, source, file, name)
 
     def walk_back(
@@ -306,7 +307,8 @@ class CommitLog(LogFiles):
         except (OSError, UnreadableError):
             return
         with closing(source):
-            for event in walk(source, file_from_offset=base, start=start - base, stop=stop - base):
+            for event in walk(source, file_from_offset=base, start=start - base, stop=stop - base,
+                              entry_header=file.entry_header):  # fmt: skip
                 if not isinstance(event, Frames):
                     continue
                 rows = event.rows

@@ -38,11 +38,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError
-from rmqtool.formats import message
+from rmqtool.formats import ledger, message
 from rmqtool.log.events import (
     BAD_NUMBER,
     BODY_CRC,
     CODEC_MISSING,
+    ENTRY_MISMATCH,
     OFFSET_MISMATCH,
     PROPERTIES_UNSOUND,
     PROPERTY_CRC_BAD,
@@ -68,10 +69,12 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 _BLOCK = 1 << 20
+_ENTRY_SIZE_OFFSET = ledger.HEADER.offsets["size"]
 
 CODE_BY_STATUS = {
     BODY_CRC: "CL03",
     OFFSET_MISMATCH: "CL06",
+    ENTRY_MISMATCH: "DL01",
     PROPERTY_CRC_BAD: "CL09",
     PROPERTIES_UNSOUND: "CL13",
     BAD_NUMBER: "CL18",
@@ -114,10 +117,14 @@ def run_code(code: str, source: ByteSource, start: int, stop: int) -> str:
 
 
 def corrupt_range(
-    source: ByteSource, file_from_offset: int, start: int, stop: int, reason: Reason, *, to_end: bool
-) -> CorruptRange:
-    """The positions [start, stop) of a file, where no sound record is, with the code of their bytes."""
-    declared = source.read(start, 4)
+    source: ByteSource, file_from_offset: int, start: int, stop: int, reason: Reason, *, to_end: bool,
+    entry_header: int = 0,
+) -> CorruptRange:  # fmt: skip
+    """The positions [start, stop) of a file, where no sound record is, with the code of their bytes.
+
+    `entry_header`: bytes of the DLedger entry header that begins at `start`; 0: a record begins there.
+    """
+    declared = source.read(start + (_ENTRY_SIZE_OFFSET if entry_header else 0), 4)
     size = int.from_bytes(declared, signed=True) if len(declared) == 4 else 0
     last = nonzero_end(source, start, stop)
     if last <= start:
@@ -127,7 +134,10 @@ def corrupt_range(
     else:
         code = "CL05" if reason is Reason.MAGIC else "CL04"
     base = file_from_offset
-    return CorruptRange(base + start, stop - start, code, reason, size, base + last, to_end)
+    return CorruptRange(
+        base + start, stop - start, code, reason, size, base + last, to_end,
+        head_size=entry_header + message.BLANK_SIZE,
+    )  # fmt: skip
 
 
 def unreadable_range(start: int, stop: int, path: Path, file: str, *, to_end: bool) -> CorruptRange:
@@ -145,7 +155,7 @@ def is_torn(bad: CorruptRange) -> bool:
         return False
     written = bad.nonzero_end - bad.physical_offset
     if bad.reason is Reason.MAGIC:
-        return written <= 8
+        return written <= bad.head_size
     return 0 < written < bad.declared_size if bad.declared_size > 0 else 0 < written <= 4
 
 

@@ -18,6 +18,8 @@ BODY_CRC = 1
 """The body does not match its CRC. Set by the walk."""
 OFFSET_MISMATCH = 2
 """The stored physical offset is not the record's place. Set by the walk."""
+ENTRY_MISMATCH = 4
+"""The header of the record's DLedger entry does not match the record and its place. Set by the walk."""
 PROPERTY_CRC_BAD = 8
 """The property CRC does not match the record. Set by `dispatch.dispatch_columns`."""
 PROPERTIES_UNSOUND = 16
@@ -55,7 +57,7 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A record of the log; `status` has the bits BODY_CRC and OFFSET_MISMATCH, 0 is a sound record."""
+    """A record of the log; `status` has the bits that the walk sets, 0 is a sound record."""
 
     message: Message
     physical_offset: int
@@ -115,8 +117,10 @@ class CorruptRange:
 
     A sound record, or a blank whose size is right, follows; with `to_end` the end of the walk does.
     `code` is the problem that the bytes are, unless they are a torn record (`damage.is_torn`).
-    `declared_size` is the i32 at the start (0 where fewer than 4 bytes are left). `nonzero_end` is the
+    `declared_size` is the size at the start, of a DLedger entry that of the entry (0 where too few bytes are
+    left). `nonzero_end` is the
     physical offset after the last byte that is not zero, `physical_offset` where all are zero.
+    `head_size` is the number of bytes that show whether a record begins: more in a DLedger log.
     """
 
     physical_offset: int
@@ -128,6 +132,7 @@ class CorruptRange:
     to_end: bool
     path: Path = _NO_PATH
     file: str = ""
+    head_size: int = BLANK_SIZE
 
     @property
     def end(self) -> int:

@@ -3,6 +3,7 @@
 Every function takes `data`, a read-only uint8 array, and `base`, the file position of data[0]. A kernel reads
 data only after it has checked that the index is inside, whatever the bytes say. If a record does not fit
 into the window, the kernel returns the bytes that it needs, and the caller retries with a longer window.
+In a DLedger log positions are those of entries: a record begins `place.entry_header` bytes later.
 Format numbers are passed as `Numbers`: numba would freeze constants of other modules into its cache.
 Imports llvmlite: only `frames.walk` imports this module.
 """
@@ -73,6 +74,12 @@ class Numbers(NamedTuple):
     body_crc_bit: int
     foreign_bit: int
     candidate_cost: int
+    entry_magic: int
+    entry_size: int
+    entry_position: int
+    entry_body_length: int
+    entry_bit: int
+    file_end_magic: int
 
 
 class WindowBounds(NamedTuple):
@@ -83,6 +90,7 @@ class WindowBounds(NamedTuple):
     size: int
     file_from_offset: int
     accept: int  # a suspect record at this position is accepted
+    entry_header: int  # bytes before each record
 
 
 class Checks(NamedTuple):
@@ -202,11 +210,20 @@ def leads_on(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
     left = place.size - position
     if left < n.blank_size:
         return left == 0
-    total = i32(data, position - place.base)
-    magic = i32(data, position - place.base + n.magic)
+    i = position - place.base
+    total = i32(data, i)
+    magic = i32(data, i + n.magic)
     if total == 0 and magic == 0:
         return True
-    if magic == n.blank_magic:
+    if place.entry_header:
+        if total == n.file_end_magic and magic == left:
+            return True
+        left -= place.entry_header
+        if left < n.blank_size:
+            return False
+        total = i32(data, i + place.entry_header)
+        magic = i32(data, i + place.entry_header + n.magic)
+    elif magic == n.blank_magic:
         return total == left
     return version_of(magic, n) != 0 and n.min_record <= total <= left
 
@@ -234,22 +251,49 @@ def head_stop(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
     if left < n.blank_size:
         return SHORT, 0, 0
     i = position - place.base
-    if i + n.blank_size > len(data):
-        return WINDOW, n.blank_size, 0
-    total = i32(data, i)
-    magic = i32(data, i + n.magic)
-    version = version_of(magic, n)
-    if version == 0:
-        if magic == n.blank_magic:
-            return BLANK, total, 0
-        return (ZERO if magic == 0 and total == 0 else MAGIC), total, 0
-    if total < n.min_record or total > left:
+    head = min(place.entry_header + n.blank_size, left)
+    if i + head > len(data):
+        return WINDOW, head, 0
+    if place.entry_header:
+        first = i32(data, i)
+        second = i32(data, i + n.magic)
+        if first == n.file_end_magic and second == left:
+            return BLANK, second, 0
+        version = 0
+        if left >= place.entry_header + n.blank_size:
+            version = version_of(i32(data, i + place.entry_header + n.magic), n)
+        if version == 0:
+            if first == n.file_end_magic:
+                return BLANK, second, 0
+            return (ZERO if first == 0 and second == 0 else MAGIC), second, 0
+        total = i32(data, i + place.entry_header)
+    else:
+        total = i32(data, i)
+        magic = i32(data, i + n.magic)
+        version = version_of(magic, n)
+        if version == 0:
+            if magic == n.blank_magic:
+                return BLANK, total, 0
+            return (ZERO if magic == 0 and total == 0 else MAGIC), total, 0
+    if total < n.min_record or total > left - place.entry_header:
         return SIZE, total, version
-    # 8 more bytes, to check what follows
-    need = min(total + n.blank_size, left)
+    # the head of what follows too, to check it
+    need = min(place.entry_header + total + place.entry_header + n.blank_size, left)
     if i + need > len(data):
         return WINDOW, need, version
     return END, total, version
+
+
+@inlined
+def entry_matches(data: Any, i: int, total: int, place: WindowBounds, checks: Checks, n: Numbers) -> Any:
+    """Whether the entry header at data[i] is that of a record of `total` bytes in this place."""
+    here = place.file_from_offset + place.base + i
+    return (
+        i32(data, i) == n.entry_magic
+        and i32(data, i + n.entry_size) == place.entry_header + total
+        and i32(data, i + n.entry_body_length) == total
+        and (not checks.stored_offset or i64(data, i + n.entry_position) == here)
+    )
 
 
 @compiled
@@ -270,7 +314,7 @@ def walk_window(
         if stopped != END:
             break
         total = need
-        i = position - place.base
+        i = position - place.base + place.entry_header
         # prefetch the head of the next record, and its tail if it is as long as this one
         prefetch(data, i + total)
         prefetch(data, i + total + 64)
@@ -279,15 +323,18 @@ def walk_window(
         if not sound:
             stopped = LENGTHS
             break
-        physical_offset = place.file_from_offset + position
+        physical_offset = place.file_from_offset + position + place.entry_header
         status = 0
         if checks.stored_offset and i64(data, i + n.physical_offset) != physical_offset:
             status = n.foreign_bit
         if checks.crc and not body_matches(data, i, growth, body, checks, tables, n):
             status |= n.body_crc_bit
-        if status != 0 and position != place.accept and not leads_on(data, place, position + total, n):
+        following = position + place.entry_header + total
+        if status != 0 and position != place.accept and not leads_on(data, place, following, n):
             stopped = SUSPECT
             break
+        if place.entry_header and not entry_matches(data, i - place.entry_header, total, place, checks, n):
+            status |= n.entry_bit
         number = topic_id(
             data, i + n.head + growth + max(body, 0) + version, topic, topics, slots, topic_count
         )
@@ -304,7 +351,7 @@ def walk_window(
         row.version = version
         row.status = status
         count += 1
-        position += total
+        position = following
     result[STOPPED] = stopped
     result[POSITION] = position
     result[NEED] = need
@@ -334,13 +381,14 @@ def first_nonzero(data: Any, start: int) -> Any:
 def _candidate(
     data: Any, position: int, place: WindowBounds, checks: Checks, tables: Any, n: Numbers, result: Any
 ) -> Any:
-    """FOUND, NONE or WINDOW (`result[NEED]` bytes) for the magic at position + 4.
+    """FOUND, NONE or WINDOW (`result[NEED]` bytes) for the record whose magic is in the window.
 
     Each failed candidate reduces result[BUDGET], so that a file full of plausible heads costs no more than
     reading it a few times. When the budget is used up, candidates are skipped.
     """
-    i = position - place.base
-    left = place.size - position
+    start = position + place.entry_header
+    i = start - place.base
+    left = place.size - start
     total = i32(data, i)
     magic = i32(data, i + n.magic)
     if magic == n.blank_magic:
@@ -349,14 +397,14 @@ def _candidate(
     if version == 0 or total < n.min_record or total > left:
         return NONE
     if i + n.min_record > len(data):
-        result[NEED] = n.min_record
+        result[NEED] = place.entry_header + n.min_record
         return WINDOW
-    if checks.stored_offset and i64(data, i + n.physical_offset) != place.file_from_offset + position:
+    if checks.stored_offset and i64(data, i + n.physical_offset) != place.file_from_offset + start:
         return NONE
     if result[BUDGET] < n.candidate_cost:
         return NONE
     if i + total > len(data):
-        result[NEED] = total
+        result[NEED] = place.entry_header + total
         return WINDOW
     sound, _, growth, body, _, _ = lengths(data, i, total, version, n)
     if sound and (not checks.crc or body <= 0):
@@ -369,6 +417,12 @@ def _candidate(
         return FOUND
     result[BUDGET] -= body
     return NONE
+
+
+@inlined
+def _ends_file(data: Any, i: int, left: int, n: Numbers) -> Any:
+    """Whether a DLedger end mark at data[i] says that `left` bytes are left."""
+    return i32(data, i) == n.file_end_magic and i32(data, i + n.magic) == left
 
 
 @compiled
@@ -387,18 +441,29 @@ def search_window(
     FOUND: it is at result[POSITION]. WINDOW: the candidate at result[POSITION] needs result[NEED] bytes.
     NONE: there is none before result[POSITION], where the window ends or `stop` is reached.
     """
-    last = min(stop, place.base + len(data) - n.blank_size + 1)
+    last = min(stop, place.base + len(data) - place.entry_header - n.blank_size + 1)
     position = start
     while position < last:
         i = position - place.base
-        magic = i32(data, i + n.magic)
-        if magic == n.magic_v1 or magic == n.magic_v2 or magic == n.blank_magic:
+        magic = i32(data, i + place.entry_header + n.magic)
+        if place.entry_header and _ends_file(data, i, place.size - position, n):
+            result[POSITION] = position
+            return FOUND
+        if magic == n.magic_v1 or magic == n.magic_v2 or (magic == n.blank_magic and not place.entry_header):
             found = _candidate(data, position, place, checks, tables, n, result)
             if found != NONE:
                 result[POSITION] = position
                 return found
         elif magic == 0:
-            position = max(position, place.base + first_nonzero(data, i) - n.blank_size)
+            skipped = place.base + first_nonzero(data, i) - place.entry_header - n.blank_size
+            position = max(position, skipped)
         position += 1
+    if place.entry_header and place.base + len(data) == place.size:
+        # where no entry can begin any more, the end mark of a file still can
+        while position < min(stop, place.size - n.blank_size + 1):
+            if _ends_file(data, position - place.base, place.size - position, n):
+                result[POSITION] = position
+                return FOUND
+            position += 1
     result[POSITION] = position
     return NONE

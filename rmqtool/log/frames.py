@@ -16,11 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rmqtool.formats import ledger
 from rmqtool.formats import message as form
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import corrupt_range
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap, Reason, TrailingZeros
-from rmqtool.log.python_scan import CANDIDATE_COST, frame_lengths, look, search_budget
+from rmqtool.log.events import (
+    BODY_CRC,
+    ENTRY_MISMATCH,
+    OFFSET_MISMATCH,
+    Blank,
+    CorruptRange,
+    LogGap,
+    Reason,
+    TrailingZeros,
+)
+from rmqtool.log.python_scan import CANDIDATE_COST, blank_size, bounds, frame_lengths, look, search_budget
 from rmqtool.storage.buffers import Buffers
 from rmqtool.storage.source import WINDOW, ByteSource
 
@@ -48,7 +58,7 @@ FRAME = np.dtype(
         ("topic_length", "i2"),
         ("properties_length", "i2"),
         ("version", "u1"),
-        ("status", "u1"),  # bits: BODY_CRC, OFFSET_MISMATCH
+        ("status", "u1"),  # bits: BODY_CRC, OFFSET_MISMATCH, ENTRY_MISMATCH
     ],
     align=True,
 )
@@ -108,6 +118,12 @@ class Frames:
         starts: Integers = self.topic_starts() + self.rows["topic_length"] + 2
         return starts
 
+    def entry_headers(self) -> Integers:
+        """Per row of a walk over a DLedger log, the header of its entry: `formats.ledger.HEADER`."""
+        places = self.starts()[:, None] + np.arange(-ledger.HEADER_SIZE, 0)
+        headers: Integers = self.data[places].view(ledger.HEADER.dtype)[:, 0]
+        return headers
+
     def ends_in_zeros(self) -> Integers:
         """Per row, `Message.ends_in_zeros`: no writer ends properties, or a topic without them, so."""
         bare = self.rows["properties_length"] <= 0
@@ -148,6 +164,7 @@ def walk(
     crc: bool = True,
     check_stored_offset: bool = True,
     window: int = WINDOW,
+    entry_header: int = 0,
 ) -> Iterator[Event]:
     """Records, blanks and corrupt ranges of a commit log file, in file order.
 
@@ -161,8 +178,11 @@ def walk(
             goes without.
         check_stored_offset: compare each record's stored physical offset with its place.
         window: bytes that are looked at in one go.
+        entry_header: bytes of the DLedger entry header before each record, `StoreFile.entry_header`. `start`
+            is then the position of a record or of its entry, and a record that starts before `stop` is
+            that of an entry that may.
     """
-    walker = _Walker(source, file_from_offset, start, stop, crc, check_stored_offset, window)
+    walker = _Walker(source, file_from_offset, start, stop, crc, check_stored_offset, window, entry_header)
     return walker.events()
 
 
@@ -186,6 +206,10 @@ def numbers() -> Numbers:
         body_crc_bit=BODY_CRC,
         foreign_bit=OFFSET_MISMATCH,
         candidate_cost=CANDIDATE_COST,
+        **{f"entry_{name}": ledger.HEADER.offsets[name] for name in ("size", "position", "body_length")},
+        entry_magic=ledger.MAGIC,
+        entry_bit=ENTRY_MISMATCH,
+        file_end_magic=ledger.FILE_END_MAGIC,
         **{name: offsets[name] for name in Numbers._fields if name in offsets},
     )
 
@@ -202,6 +226,7 @@ class _Walker:
         crc: bool,
         check_stored_offset: bool,
         window: int,
+        entry_header: int,
     ) -> None:
         from rmqtool.log import frame_kernel
         from rmqtool.log.crc import crc_address, crc_tables
@@ -209,9 +234,9 @@ class _Walker:
         self.kernel = frame_kernel
         self.source = source
         self.size = source.size
-        self.end = self.size if stop is None else min(stop, self.size)
         self.file_from_offset = file_from_offset
-        self.position = start
+        self.entry_header = entry_header
+        self.position, self.end = bounds(source, start, stop, entry_header)
         self.accept = -1
         self.crc = crc
         self.checks = frame_kernel.Checks(crc, check_stored_offset, crc_address())
@@ -257,7 +282,9 @@ class _Walker:
         return reasons.get(stopped, Reason.MAGIC)
 
     def place(self) -> Any:
-        return self.kernel.WindowBounds(self.base, self.end, self.size, self.file_from_offset, self.accept)
+        return self.kernel.WindowBounds(
+            self.base, self.end, self.size, self.file_from_offset, self.accept, self.entry_header
+        )
 
     def show(self, position: int, need: int) -> None:
         """Have [position, position + need) in the window, as far as the file goes."""
@@ -267,8 +294,8 @@ class _Walker:
             self.base = position
 
     def head(self, position: int) -> tuple[int, int]:
-        """Size and magic of what a kernel has just seen at `position`; read again they may be others."""
-        start = position - self.base
+        """Size and magic of the record that a kernel has just seen; read again they may be others."""
+        start = position + self.entry_header - self.base
         total, magic = form.BLANK.unpack(self.data[start : start + form.BLANK_SIZE].data)
         return total, magic
 
@@ -276,7 +303,8 @@ class _Walker:
         """Show `need` bytes for the record at `position`; False when it is long and no record at all."""
         if need > self.window:
             total, magic = self.head(position)
-            if frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic]) is None:
+            start = position + self.entry_header
+            if frame_lengths(self.source.read, start, total, form.VERSION_BY_MAGIC[magic]) is None:
                 return False
         self.show(position, need)
         return True
@@ -303,24 +331,30 @@ class _Walker:
         return Frames(rows[:count], topics, self.data, self.base, self.file_from_offset)
 
     def blank(self) -> Blank:
-        size, _ = self.head(self.position)
+        size = blank_size(self.seen, self.position, self.entry_header)
         return Blank(self.file_from_offset + self.position, size, self.size - self.position)
+
+    def seen(self, position: int, length: int) -> bytes:
+        """Bytes of the window."""
+        start = position - self.base
+        return self.data[start : start + length].tobytes()
 
     def after_bad_blank(self) -> CorruptRange | TrailingZeros | None:
         self.position += form.BLANK_SIZE
         if self.position >= self.end or self.search(self.position, self.position + 1) >= 0:
             return None
-        reason, _ = look(self.source.read, self.position, self.size)
+        reason, _ = look(self.source.read, self.position, self.size, self.entry_header)
         return self.region(self.position, reason or Reason.UNSOUND)
 
     def suspect(self) -> CorruptRange | None:
         """CorruptRange when a sound record starts inside the one at this position; else it is accepted."""
         position = self.position
         total, magic = self.head(position)
-        parts = frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic])
+        start = position + self.entry_header
+        parts = frame_lengths(self.source.read, start, total, form.VERSION_BY_MAGIC[magic])
         cost = CANDIDATE_COST + max(parts.body if parts else 0, 0)
         if self.result[self.kernel.BUDGET] >= cost - CANDIDATE_COST:
-            sound = self.search(position + 1, min(position + total, self.end))
+            sound = self.search(position + 1, min(start + total, self.end))
             if sound >= 0:
                 self.result[self.kernel.BUDGET] -= cost
                 return self.bad(position, Reason.UNSOUND, sound)
@@ -330,29 +364,33 @@ class _Walker:
     def region(self, position: int, reason: Reason) -> CorruptRange | TrailingZeros:
         """The corrupt range or the zeros at `position`, where no sound record starts."""
         first = position + 1
-        if reason is Reason.ZERO or self.end - position < form.BLANK_SIZE:
+        if reason is Reason.ZERO or self.end - position < self.entry_header + form.BLANK_SIZE:
             nonzero = self.nonzero_from(position)
             if nonzero >= self.end:
                 self.position = self.end
                 return TrailingZeros(self.file_from_offset + position, self.end - position)
             # the size field is the earliest byte of a record that is not zero
-            first = max(first, nonzero - self.numbers.magic + 1)
+            first = max(first, nonzero - self.entry_header - self.numbers.magic + 1)
         return self.bad(position, reason, self.search(first, self.end))
 
     def bad(self, position: int, reason: Reason, sound: int) -> CorruptRange:
         stop = self.end if sound < 0 else sound
         self.position = stop
-        return corrupt_range(self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0)
+        return corrupt_range(
+            self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0,
+            entry_header=self.entry_header,
+        )  # fmt: skip
 
     def search(self, start: int, stop: int) -> int:
         """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""
         kernel = self.kernel
         position = start
         while position < stop:
-            position = max(position, self.source.data_from(position) - form.BLANK_SIZE + 1)
+            head = self.entry_header + form.BLANK_SIZE
+            position = max(position, self.source.data_from(position) - head + 1)
             if position + form.BLANK_SIZE > self.size:
                 break
-            self.show(position, form.BLANK_SIZE)
+            self.show(position, head)
             found = kernel.search_window(
                 self.data, position, stop, self.place(), self.checks, self.tables, self.numbers, self.result
             )
@@ -367,7 +405,8 @@ class _Walker:
         """Show a candidate's `need` bytes; False when it is long and fails before its body is read."""
         if need > self.window:
             total, magic = self.head(position)
-            parts = frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic])
+            start = position + self.entry_header
+            parts = frame_lengths(self.source.read, start, total, form.VERSION_BY_MAGIC[magic])
             budget = self.result[self.kernel.BUDGET] - CANDIDATE_COST
             if parts is None or (self.crc and parts.body > budget):
                 self.result[self.kernel.BUDGET] = budget

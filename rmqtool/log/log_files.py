@@ -57,7 +57,7 @@ def relisted(layout: StoreLayout, known: Iterable[StoreFile]) -> tuple[StoreFile
     listing = Listing()
     sizes = {file.file_from_offset: file.size for file in known}
     found = [
-        StoreFile(place, offset, size or sizes.get(offset, 0))
+        StoreFile(place, offset, size or sizes.get(offset, 0), layout.entry_header_of(folder))
         for folder in layout.commit_log_folders
         for place, offset, size in listing.mapped_files(folder)[0]
     ]
@@ -93,6 +93,11 @@ class LogFiles:
         file = self.file_of(physical_offset)
         return None if file is None else head_at(self._open_files, file, physical_offset)
 
+    def following(self, head: Head) -> Head | None:
+        """The head of the record after another one in its file; None without one. Raises UnreadableError."""
+        file = self.file_of(head.physical_offset)
+        return None if file is None else self.head(head.end + file.entry_header)
+
     def end_offset(self, units: Iterable[tuple[int, int]] = ()) -> int:
         """The physical offset after the last whole record. See `tail`."""
         return self.tail(units).end
@@ -119,7 +124,7 @@ class LogFiles:
         return found or self._tail_from(self.min_offset)
 
     def _starts_of_tail(self, units: Iterable[tuple[int, int]]) -> Iterator[int]:
-        starts = (file.file_from_offset for file in reversed(self.files))
+        starts = (file.first_record for file in reversed(self.files))
         heads = list(islice((start for start in starts if self._has_head(start)), _HEAD_HINTS))
         newest = heads[0] if heads else self.min_offset
         for offset, _ in nlargest(_HINTS, units):
@@ -164,7 +169,7 @@ class LogFiles:
             return False
 
     def heads(self, start: int) -> Iterator[Head]:
-        """The heads of the records from `start`, the start of a record, up to the log's end.
+        """The heads of the records from `start`, the start of a record or its entry, up to the log's end.
 
         Only the first bytes of every record are read; CRC and lengths are not checked.
         """

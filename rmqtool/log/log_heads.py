@@ -13,6 +13,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqtool.errors import UnreadableError
+from rmqtool.formats import ledger
 from rmqtool.formats import message as form
 from rmqtool.log.python_scan import Lengths, frame_lengths
 from rmqtool.storage.layout import StoreFile
@@ -51,7 +52,7 @@ class Head(NamedTuple):
 def heads_of_file(
     open_files: OpenFiles, file: StoreFile, start: int, *, only_last: bool = False
 ) -> Iterator[Head]:
-    """The heads of the records of one file, from the one at physical offset `start` on.
+    """The heads of the records of one file, from the one at physical offset `start`, or its entry, on.
 
     The blank that ends the file is a head of size 0. Without a blank, the iteration ends at bytes that are
     not a record. CRC and lengths are not checked. With `only_last` heads may be left out, but never the last
@@ -85,7 +86,8 @@ def _walked_heads(open_files: OpenFiles, file: StoreFile, start: int, *, only_la
     except (OSError, UnreadableError):
         return
     with closing(source):
-        for event in walk(source, file_from_offset=base, start=start - base, stop=file.size, crc=False):
+        for event in walk(source, file_from_offset=base, start=start - base, stop=file.size, crc=False,
+                          entry_header=file.entry_header):  # fmt: skip
             if source.unreadable or not isinstance(event, Frames):
                 return
             rows = event.rows
@@ -99,27 +101,33 @@ def _walked_heads(open_files: OpenFiles, file: StoreFile, start: int, *, only_la
             for offset, size, timestamp, version in zip(*columns, strict=True):
                 yield Head(offset, size, timestamp, version, offset)
             # What follows the last record is not looked for: the walk would search the file for another one.
-            following = head_at(open_files, file, event.end) if is_whole and event.end < file.end else None
-            if following is None or following.stored_offset != event.end:
+            after = event.end + file.entry_header
+            following = head_at(open_files, file, after) if is_whole and after < file.end else None
+            if following is None or following.stored_offset != after:
                 return
 
 
 def _plain_heads(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator[Head]:
     """As `heads_of_file`, in plain Python."""
-    base = file.file_from_offset
+    base, entry_header = file.file_from_offset, file.entry_header
     position = start - base
     window, window_start = b"", 0
     while True:
         at = position - window_start
-        if at + _HEAD_MAX > len(window) and window_start + len(window) < file.size:
+        if at + entry_header + _HEAD_MAX > len(window) and window_start + len(window) < file.size:
             window = open_files.read_listed(file.path, position, min(_WINDOW, file.size - position))
             window_start, at = position, 0
         if len(window) - at < form.BLANK_SIZE:
             return
         total_size, magic = form.BLANK.unpack(window, at)  # a record begins with the same two
-        if magic == form.BLANK_MAGIC:
+        if is_blank(total_size, magic, file.size - position, entry_header):
             yield Head(base + position, 0, 0, 0, 0)
             return
+        if entry_header and magic not in form.VERSION_BY_MAGIC:  # else this is a record, not its entry
+            position, at = position + entry_header, at + entry_header
+            if len(window) - at < form.BLANK_SIZE:
+                return
+            total_size, magic = form.BLANK.unpack(window, at)
         left = file.size - position
         if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total_size <= left:
             return
@@ -130,6 +138,13 @@ def _plain_heads(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator
             return
         yield head
         position += total_size
+
+
+def is_blank(first: int, second: int, left: int, entry_header: int) -> bool:
+    """Whether the first two numbers at a place where `left` bytes of a file are left are those of a blank."""
+    if entry_header:
+        return first == ledger.FILE_END_MAGIC and second == left
+    return second == form.BLANK_MAGIC
 
 
 def _head(data: bytes, at: int, physical_offset: int) -> Head | None:

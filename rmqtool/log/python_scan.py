@@ -11,6 +11,10 @@ The rules, at the position that the walk has come to:
   3. Anything else is a CorruptRange up to the next sound record: magic, lengths that add up, stored offset ==
      position, CRC; or up to a blank whose size is what is left of the file there.
 Copies of records inside a body are never taken for records: their stored offset differs.
+
+In a DLedger log (`entry_header`) the header of an entry precedes each record. Positions are those of
+entries, events of records have the offset of the record. A wrong header is a status bit of its record,
+because a record shows itself what it is. The end mark of a file is its blank.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqtool.errors import FormatError
+from rmqtool.formats import ledger
 from rmqtool.formats import message as form
 from rmqtool.lazy_pattern import pattern
 from rmqtool.log.damage import corrupt_range
 from rmqtool.log.events import (
     BODY_CRC,
+    ENTRY_MISMATCH,
     OFFSET_MISMATCH,
     Blank,
     CorruptRange,
@@ -42,6 +48,10 @@ CANDIDATE_COST = 4096
 _START = struct.Struct(">ii")
 _MAGICS = (form.MAGIC_V1, form.MAGIC_V2, form.BLANK_MAGIC)
 _ANY_MAGIC = pattern(b"|".join(re.escape(struct.pack(">i", magic)) for magic in _MAGICS))
+_RECORD_MAGIC = b"|".join(re.escape(struct.pack(">i", magic)) for magic in form.VERSION_BY_MAGIC)
+_ANY_ENTRY = pattern(  # at the start of an entry, or of the end mark
+    b"(?=\xff{4}|.{%d}(?:%s))" % (ledger.HEADER_SIZE + 4, _RECORD_MAGIC), re.DOTALL
+)
 _BLOCK = 64 << 10
 _MAGIC_OFFSET = form.BLANK.offsets["magic"]
 
@@ -89,23 +99,65 @@ def frame_lengths(read: Read, position: int, total: int, version: int) -> Length
     return Lengths(layout.size, body, topic, properties) if left == max(properties, 0) else None
 
 
-def look(read: Read, position: int, size: int) -> tuple[Reason | None, int]:
+def look(read: Read, position: int, size: int, entry_header: int = 0) -> tuple[Reason | None, int]:
     """Classify the bytes at `position` in a file of `size` bytes, by magic and lengths.
 
-    Returns (None, size) for a record, (None, -1) for a blank, otherwise (the reason, 0).
+    Returns (None, size of the record) for a record, (None, -1) for a blank, otherwise (the reason, 0).
     """
     left = size - position
     if left < form.BLANK_SIZE:
         return Reason.MAGIC, 0
+    if entry_header:
+        first, second = _START.unpack(read(position, form.BLANK_SIZE))
+        if first == ledger.FILE_END_MAGIC and second == left:
+            return None, -1
+        left -= entry_header
+        position += entry_header
+        if left < form.BLANK_SIZE:
+            return _no_entry(first, second)
     total, magic = _START.unpack(read(position, form.BLANK_SIZE))
-    if magic == form.BLANK_MAGIC:
+    if magic == form.BLANK_MAGIC and not entry_header:
         return None, -1
     version = form.VERSION_BY_MAGIC.get(magic)
     if version is None:
+        if entry_header:
+            return _no_entry(first, second)
         return Reason.MAGIC if total or magic else Reason.ZERO, 0
     if not form.MIN_RECORD_SIZE <= total <= left:
         return Reason.SIZE, 0
     return (None, total) if frame_lengths(read, position, total, version) else (Reason.LENGTHS, 0)
+
+
+def _no_entry(first: int, second: int) -> tuple[Reason | None, int]:
+    """As `look`, by the first two numbers where no entry with a record is."""
+    if first == ledger.FILE_END_MAGIC:
+        return None, -1
+    return Reason.MAGIC if first or second else Reason.ZERO, 0
+
+
+def blank_size(read: Read, position: int, entry_header: int) -> int:
+    """What the blank at `position` says is left of the file."""
+    first, second = _START.unpack(read(position, form.BLANK_SIZE))
+    return int(second if entry_header else first)
+
+
+def bounds(source: ByteSource, start: int, stop: int | None, entry_header: int) -> tuple[int, int]:
+    """Where a walk begins and ends, positions of a file; see `frames.walk` for the arguments.
+
+    In a DLedger log each may also be the position of a record: the walk begins with its entry, and ends
+    before it. Records that begin before `stop` are those of entries that begin before `stop - entry_header`.
+    """
+    end = source.size if stop is None else min(stop, source.size)
+    if not entry_header:
+        return start, end
+    if end < source.size:
+        end -= entry_header
+    if (
+        start >= entry_header
+        and int.from_bytes(source.read(start + 4, 4), signed=True) in form.VERSION_BY_MAGIC
+    ):
+        start -= entry_header
+    return start, end
 
 
 def walk_reference(
@@ -116,9 +168,10 @@ def walk_reference(
     stop: int | None = None,
     crc: bool = True,
     check_stored_offset: bool = True,
+    entry_header: int = 0,
 ) -> Iterator[LogEvent]:
     """Records, blanks and corrupt ranges from `start` on; arguments as for `frames.walk`."""
-    return _Walk(source, file_from_offset, start, stop, crc, check_stored_offset).events()
+    return _Walk(source, file_from_offset, start, stop, crc, check_stored_offset, entry_header).events()
 
 
 class _Walk:
@@ -130,13 +183,14 @@ class _Walk:
         stop: int | None,
         crc: bool,
         check_stored_offset: bool,
+        entry_header: int,
     ) -> None:
         self.source = source
         self.read = _Buffer(source).read
         self.size = source.size
         self.file_from_offset = file_from_offset
-        self.position = start
-        self.end = self.size if stop is None else min(stop, self.size)
+        self.entry_header = entry_header
+        self.position, self.end = bounds(source, start, stop, entry_header)
         self.crc = crc
         self.check_stored_offset = check_stored_offset
         self.budget = search_budget(self.size)
@@ -144,7 +198,7 @@ class _Walk:
     def events(self) -> Iterator[LogEvent]:
         while self.position < self.end:
             position = self.position
-            reason, total = look(self.read, position, self.size)
+            reason, total = look(self.read, position, self.size, self.entry_header)
             if reason is not None:
                 yield self.region(position, reason, position + 1)
             elif total >= 0:
@@ -156,30 +210,46 @@ class _Walk:
                 if blank.ends_file:
                     return
                 if self.position < self.end and self.search(self.position, self.position + 1) < 0:
-                    reason, _ = look(self.read, self.position, self.size)
+                    reason, _ = look(self.read, self.position, self.size, self.entry_header)
                     yield self.region(self.position, reason or Reason.UNSOUND, self.position + 1)
 
     def blank(self, position: int) -> Blank:
-        size = _START.unpack(self.read(position, form.BLANK_SIZE))[0]
+        size = blank_size(self.read, position, self.entry_header)
         return Blank(self.file_from_offset + position, size, self.size - position)
 
     def record(self, position: int, total: int) -> StoredMessage | CorruptRange | TrailingZeros:
+        start = position + self.entry_header
         try:
-            message = form.decode(self.read(position, total))
+            message = form.decode(self.read(start, total))
         except FormatError:  # not what `look` has seen: the file became shorter, or was written over
             return self.region(position, Reason.UNSOUND, position + 1)
         status = 0
-        if self.check_stored_offset and message.physical_offset != self.file_from_offset + position:
+        if self.check_stored_offset and message.physical_offset != self.file_from_offset + start:
             status = OFFSET_MISMATCH
         if self.crc and message.body and form.masked_crc(message.body) != message.body_crc:
             status |= BODY_CRC
-        if status and not self.leads_on(position + total) and self.budget >= len(message.body):
-            sound = self.search(position + 1, min(position + total, self.end))
+        if status and not self.leads_on(start + total) and self.budget >= len(message.body):
+            sound = self.search(position + 1, min(start + total, self.end))
             if sound >= 0:
                 self.budget -= CANDIDATE_COST + len(message.body)
                 return self.bad(position, Reason.UNSOUND, sound)
-        self.position = position + total
-        return StoredMessage(message, self.file_from_offset + position, status=status)
+        if self.entry_header and not self.entry_matches(position, total):
+            status |= ENTRY_MISMATCH
+        self.position = start + total
+        return StoredMessage(message, self.file_from_offset + start, status=status)
+
+    def entry_matches(self, position: int, total: int) -> bool:
+        """Whether the entry header at `position` is that of a record of `total` bytes here."""
+        magic, size, _, _, place, _, _, _, length = ledger.HEADER.unpack(
+            self.read(position, ledger.HEADER_SIZE)
+        )
+        here = self.file_from_offset + position
+        return (
+            magic == ledger.MAGIC
+            and size == self.entry_header + total
+            and length == total
+            and (place == here or not self.check_stored_offset)
+        )
 
     def leads_on(self, position: int) -> bool:
         """Whether the end, a record's or blank's head, or zeros are at `position`, where a record ends."""
@@ -187,6 +257,16 @@ class _Walk:
         if left < form.BLANK_SIZE:
             return left == 0
         total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
+        if self.entry_header:
+            if total == ledger.FILE_END_MAGIC and magic == left:
+                return True
+            if not total and not magic:
+                return True
+            left -= self.entry_header
+            if left < form.BLANK_SIZE:
+                return False
+            total, magic = _START.unpack(self.read(position + self.entry_header, form.BLANK_SIZE))
+            return bool(magic in form.VERSION_BY_MAGIC and form.MIN_RECORD_SIZE <= total <= left)
         if magic == form.BLANK_MAGIC:
             return bool(total == left)
         if magic in form.VERSION_BY_MAGIC:
@@ -195,29 +275,34 @@ class _Walk:
 
     def region(self, position: int, reason: Reason, first: int) -> CorruptRange | TrailingZeros:
         """The corrupt range or the zeros at `position`; the next sound record is at `first` or later."""
-        if reason is Reason.ZERO or self.end - position < form.BLANK_SIZE:
+        if reason is Reason.ZERO or self.end - position < self.entry_header + form.BLANK_SIZE:
             nonzero = first_nonzero(self.source, position, self.end)
             if nonzero >= self.end:
                 self.position = self.end
                 return TrailingZeros(self.file_from_offset + position, self.end - position)
             # the size field is the earliest byte of a record that is not zero
-            first = max(first, nonzero - _MAGIC_OFFSET + 1)
+            first = max(first, nonzero - self.entry_header - _MAGIC_OFFSET + 1)
         return self.bad(position, reason, self.search(first, self.end))
 
     def bad(self, position: int, reason: Reason, sound: int) -> CorruptRange:
         stop = self.end if sound < 0 else sound
         self.position = stop
-        return corrupt_range(self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0)
+        return corrupt_range(
+            self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0,
+            entry_header=self.entry_header,
+        )  # fmt: skip
 
     def search(self, start: int, stop: int) -> int:
         """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""
         block = start
         while block < stop:
-            block = max(block, self.source.data_from(block) - form.BLANK_SIZE + 1)
+            head = self.entry_header + form.BLANK_SIZE
+            block = max(block, self.source.data_from(block) - head + 1)
             length = min(_BLOCK, stop - block)
             # magics of candidates that start in [block, block + length)
-            data = self.read(block + _MAGIC_OFFSET, length + form.BLANK_SIZE - _MAGIC_OFFSET - 1)
-            for match in _ANY_MAGIC.finditer(data):
+            before, magics = (0, _ANY_ENTRY) if self.entry_header else (_MAGIC_OFFSET, _ANY_MAGIC)
+            data = self.read(block + before, length + head - before - 1)
+            for match in magics.finditer(data):
                 if match.start() < length and self.is_sound(block + match.start()):
                     return block + match.start()
             block += length
@@ -226,8 +311,18 @@ class _Walk:
     def is_sound(self, position: int) -> bool:
         """Whether a sound record, or a blank of the right size, starts where a magic was found."""
         left = self.size - position
+        if left < form.BLANK_SIZE:
+            return False
         total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
-        if magic == form.BLANK_MAGIC:
+        if self.entry_header:
+            if total == ledger.FILE_END_MAGIC and magic == left:
+                return True
+            position += self.entry_header
+            left -= self.entry_header
+            if left < form.BLANK_SIZE:
+                return False
+            total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
+        elif magic == form.BLANK_MAGIC:
             return bool(total == left)
         if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total <= left:
             return False  # no magic: the file has changed since the magic was found

@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqtool import times
 from rmqtool.errors import FormatError
-from rmqtool.formats import body, message, message_id, properties
+from rmqtool.formats import body, ledger, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 from rmqtool.formats.parts import Part
 from rmqtool.lazy_dataclass import dataclass
@@ -256,8 +256,14 @@ def _magic(value: int) -> str:
     version = message.VERSION_BY_MAGIC.get(value)
     if version is not None:
         return f"{value & 0xFFFFFFFF:08X}  version {version}"
-    blank = value == message.BLANK_MAGIC
-    return f"{value & 0xFFFFFFFF:08X}  {'blank' if blank else 'unknown'}"
+    return f"{value & 0xFFFFFFFF:08X}  {_OTHER_MAGICS.get(value, 'unknown')}"
+
+
+_OTHER_MAGICS = {
+    message.BLANK_MAGIC: "blank",
+    ledger.MAGIC: "DLedger",
+    ledger.FILE_END_MAGIC: "end of a DLedger file",
+}
 
 
 _TRANSACTION = {

@@ -193,7 +193,7 @@ def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> i
     if selection.since is None or selection.time_field != "store":
         return number
     while number + 1 < len(files):
-        if not is_before(store, files[number + 1].file_from_offset, selection.since):
+        if not is_before(store, files[number + 1].first_record, selection.since):
             break
         number += 1
     return number
@@ -205,7 +205,7 @@ def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]
     if selection.until is None or selection.time_field != "store":
         return number
     while number > 1:
-        if not is_behind(store, files[number - 1].file_from_offset, selection.until):
+        if not is_behind(store, files[number - 1].first_record, selection.until):
             break
         number -= 1
     return number

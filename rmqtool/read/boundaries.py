@@ -107,7 +107,7 @@ def is_behind(store: Store, place: int, until: int) -> bool:
 def _stored_at(store: Store, physical_offset: int) -> tuple[int, int] | None:
     """The store times of a record and of the next, for one alone may be damaged; None without."""
     first = store.head(physical_offset)
-    second = store.head(first.end) if first is not None else None
+    second = store.commit_log.following(first) if first is not None else None
     if first is None or second is None:
         return None
     if first.stored_offset != first.physical_offset or second.stored_offset != second.physical_offset:

@@ -84,7 +84,7 @@ class KeySearch:
         """The look-up with these arguments; see `lookup_request.lookup`.
 
         Raises:
-            UnsupportedStoreError: the log is in DLedger.
+            UnsupportedStoreError: it is not known which of several DLedger logs it is.
         """
         store.layout.check_forms(log=True)
         wanted = KeyMatcher(frozenset([names] if isinstance(names, str) else names), kind)

@@ -23,7 +23,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, tag_text
 from rmqtool.formats.java import index_key_hash
 from rmqtool.index.index_file import IndexFile
-from rmqtool.log.log_heads import Head, heads_of_file
+from rmqtool.log.log_heads import Head, heads_of_file, is_blank
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
@@ -165,6 +165,8 @@ def _without_end(store: Store, gap: Gap, files: OpenFiles) -> Gap | None:
     position = gap.start
     for _ in range(_FILES_MAX):
         for head in islice(_heads(store, files, position), _HEADS_MAX):
+            if gap.stop is not None and head.physical_offset >= gap.stop:
+                return None if position == gap.start else gap._replace(stop=position)
             position = head.end
             if gap.stop is not None and position >= gap.stop:
                 return gap
@@ -199,8 +201,11 @@ def _kind_at(files: OpenFiles, file: StoreFile, offset: int) -> Literal["blank",
         return "other"
     if not data.strip(b"\0"):
         return "zeros"
-    is_blank = len(data) >= form.BLANK_SIZE and form.BLANK.unpack(data)[1] == form.BLANK_MAGIC
-    return "blank" if is_blank else "other"
+    left = file.end - offset
+    if len(data) < form.BLANK_SIZE:
+        return "other"
+    first, second = form.BLANK.unpack(data)
+    return "blank" if is_blank(first, second, left, file.entry_header) else "other"
 
 
 def _is_end(store: Store, files: OpenFiles, offset: int) -> bool:

@@ -173,7 +173,7 @@ def lookup(
         progress: called with the bytes of the log that were scanned.
 
     Raises:
-        UnsupportedStoreError: the log is in DLedger.
+        UnsupportedStoreError: it is not known which of several DLedger logs it is.
         UnreadableError: the log cannot be read where it is scanned.
         UsageError: `queue_offset` without one topic and one queue.
     """

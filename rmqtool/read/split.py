@@ -149,7 +149,8 @@ class _Cuts:
             return None
         base = file.file_from_offset
         with closing(source):
-            for event in walk(source, file_from_offset=base, start=start - base, crc=False):
+            for event in walk(source, file_from_offset=base, start=start - base, crc=False,
+                              entry_header=file.entry_header):  # fmt: skip
                 if not isinstance(event, Frames) or event.rows["status"].any():
                     return None
                 places = event.rows["physical_offset"]

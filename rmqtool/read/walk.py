@@ -76,7 +76,7 @@ class RangeWalk:
         base, stop = self.file.file_from_offset, self.each.stop
         events = walk(
             source, file_from_offset=base, start=start - base, stop=self.end - base, crc=self.crc,
-            window=self.window,
+            window=self.window, entry_header=self.file.entry_header,
         )  # fmt: skip
         for event in events:
             if event.physical_offset >= stop:
@@ -85,7 +85,7 @@ class RangeWalk:
                 yield replace(event, rows=event.rows[: np.searchsorted(event.rows["physical_offset"], stop)])
                 return
             yield event
-            if isinstance(event, Frames) and stop < self.end and event.end >= stop:
+            if isinstance(event, Frames) and stop < self.end and event.end + self.file.entry_header >= stop:
                 return  # where the range ends before the reading does, a record begins
 
 

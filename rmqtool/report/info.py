@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from rmqtool.check.verify.files import check_files
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import index as index_format
+from rmqtool.formats import ledger as ledger_format
 from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
@@ -27,6 +29,7 @@ from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
 
+_STATE_MAX = 64 << 10
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
 
 Info = dict[str, Any]
@@ -72,7 +75,7 @@ def store_info(store: Store) -> Info:
     """The overview as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
-    commit_log, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
+    commit_log, ledger, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
     unreadable. Parts that the input lacks are None. `problems` are findings from the names and
     sizes of files.
     """
@@ -96,6 +99,7 @@ def store_info(store: Store) -> Info:
             "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",
             "index_slots", "index_entries")},
         "commit_log": _commit_log(store, tail, heads[0] if heads else None),
+        "ledger": _ledger(store, unreadable),
         "topics": _topics(spans),
         "index": index,
         "checkpoint": None if checkpoint is None else {
@@ -144,7 +148,7 @@ def _file_heads(store: Store, unreadable: _Unreadable) -> list[Head]:
     heads = []
     for file in store.layout.commit_log:
         try:
-            head = store.commit_log.head(file.file_from_offset)
+            head = store.commit_log.head(file.first_record)
         except UnreadableError as error:
             unreadable.note(error)
             continue
@@ -178,6 +182,30 @@ def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
         "first_store_timestamp": first.store_timestamp if first else None,
         "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
         "last_file_used_bytes": _used(layout.commit_log, tail.end),
+    }
+
+
+def _ledger(store: Store, unreadable: _Unreadable) -> Info | None:
+    """The DLedger log: where it begins, and what its files say of its state."""
+    layout = store.layout
+    if layout.ledger is None:
+        return None
+    ends = term = None
+    for path in filter(None, (layout.ledger.checkpoint, layout.ledger.term)):
+        data = unreadable.read_head(path, _STATE_MAX)
+        with suppress(FormatError):  # verify reports it
+            if path == layout.ledger.checkpoint:
+                ends = ledger_format.decode_ends(data or b"")
+            else:
+                term = ledger_format.decode_term(data or b"")
+    return {
+        "path": layout.relative(layout.ledger.folder),
+        "files": len(layout.ledger.data),
+        "min_offset": min((offset for _, offset, _ in layout.ledger.data), default=None),
+        "end_index": ends.end_index if ends else None,
+        "committed_index": ends.committed_index if ends else None,
+        "current_term": term.current_term if term else None,
+        "vote_leader": term.vote_leader or None if term else None,
     }
 
 

@@ -63,7 +63,7 @@ def sections(store: Store, last: int, *, queues: bool, index: bool) -> Iterator[
     (`Store.failures`).
 
     Raises:
-        UnsupportedStoreError: the log is in DLedger, or, with `queues`, the queues are in RocksDB.
+        UnsupportedStoreError: it is not known where the log is, or, with `queues`, the queues are in RocksDB.
     """
     store.layout.check_forms(log=True, queues=queues)
     log = store.commit_log

@@ -11,6 +11,7 @@ __all__ = [
     "config_files",
     "durable",
     "layout",
+    "ledger",
     "listing",
     "locate",
     "lock",

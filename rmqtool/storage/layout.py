@@ -21,15 +21,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UnsupportedStoreError
+from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.java import java_utf8_encode
+from rmqtool.formats.ledger import HEADER_SIZE as ENTRY_HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.storage.index_shape import index_shape, usual_shape
+from rmqtool.storage.ledger import Ledger, find_ledger
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.roots import as_path, check_new_log, commit_log_folders, is_store, not_a_store
+from rmqtool.storage.roots import (
+    as_path,
+    check_new_log,
+    commit_log_folders,
+    folders_of_conf,
+    is_store,
+    not_a_store,
+)
 from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
@@ -122,16 +131,19 @@ SIZES = tuple(attribute for attribute, _, _ in _SIZES)
 class StoreFile:
     """One file of a mapped-file queue. `file_from_offset` comes from its name, `size` is its length.
 
+    `entry_header` is the number of bytes before each record of a commit log file: 48 in a DLedger log.
+
     A value: nothing changes it, and files with the same path, offset and size are equal.
     """
 
-    __slots__ = ("_path", "file_from_offset", "place", "size")
+    __slots__ = ("_path", "entry_header", "file_from_offset", "place", "size")
 
-    def __init__(self, place: Place, file_from_offset: int, size: int) -> None:
+    def __init__(self, place: Place, file_from_offset: int, size: int, entry_header: int = 0) -> None:
         self.place = place
         self._path: Path | None = None
         self.file_from_offset = file_from_offset
         self.size = size
+        self.entry_header = entry_header
 
     @property
     def path(self) -> Path:
@@ -144,6 +156,15 @@ class StoreFile:
     def end(self) -> int:
         """The offset after the file's last byte."""
         return self.file_from_offset + self.size
+
+    @property
+    def first_record(self) -> int:
+        """The physical offset of the first record in a commit log file."""
+        return self.file_from_offset + self.entry_header
+
+    def resized(self, size: int) -> StoreFile:
+        """The same file with another size."""
+        return StoreFile(self.place, self.file_from_offset, size, self.entry_header)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoreFile):
@@ -218,7 +239,9 @@ class StoreLayout:
     `root` is None if single files or a folder of commit log files were given. Sizes are in bytes, except
     `index_slots` and `index_entries`; `origins` maps the name of each size to its source (flag,
     environment, file, detected or default). `unreadable` names folders and files that could not be listed,
-    each once, with the reason; `links` are symbolic links. The lists of strays hold entries of a folder that
+    each once, with the reason; `links` are symbolic links. `ledger` is the DLedger log, whose data files are
+    among those of the commit log; `commit_log_ignored` are other files of the log that a broker with a
+    DLedger log never reads. The lists of strays hold entries of a folder that
     are not files of that part, whatever their type; `unexpected_entries` are other entries whose type does
     not match their name.
     """
@@ -229,6 +252,8 @@ class StoreLayout:
     commit_log_folders: tuple[Path, ...] = ()
     commit_log_file_size: int = DEFAULT_COMMIT_LOG_FILE_SIZE
     commit_log_strays: tuple[Path, ...] = ()
+    commit_log_ignored: tuple[StoreFile, ...] = ()
+    ledger: Ledger | None = None
     consume_queues: Queues = field(default_factory=dict)
     consume_queue_file_size: int = DEFAULT_CONSUME_QUEUE_FILE_SIZE
     consume_queue_strays: tuple[Path, ...] = ()
@@ -296,20 +321,33 @@ class StoreLayout:
 
     @property
     def has_files_of_log(self) -> bool:
-        """Whether the commit log is kept in files: False if DLedger holds it, or its newer part."""
+        """Whether it is known where the commit log is: False if there are several DLedger logs."""
         return not any(part.what == "commit log" for part in self.unsupported)
 
     def check_forms(self, *, log: bool = False, queues: bool = False) -> None:
         """Check that the required parts, commit log or queues, are kept in files.
 
         Raises:
-            UnsupportedStoreError: a required part is in RocksDB or DLedger.
+            UnsupportedStoreError: a required part is in RocksDB, or in one of several DLedger logs.
         """
         wanted = {"commit log": log, "consume queues": queues}
         for part in self.unsupported:
             if wanted.get(part.what):
                 verb = "is" if part.what == "commit log" else "are"
                 raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}", path=part.path)
+
+    def check_log_changes(self) -> None:
+        """Check that rmqtool may change the log.
+
+        Raises:
+            RefusedError: it is a DLedger log.
+        """
+        if self.ledger is not None:
+            raise RefusedError(
+                "the commit log is in DLedger: its replicas would differ if one of them were changed",
+                path=self.ledger.folder,
+                hint="rmqtool copy takes the messages to a store without DLedger",
+            )
 
     @property
     def lacks_log(self) -> bool:
@@ -320,6 +358,10 @@ class StoreLayout:
         has_content = any(queue.files for queue in self.unit_queues) or bool(self.index_files)
         is_empty = not self.commit_log and "commitlog" not in self.unreadable_parts
         return is_empty and self.has_files_of_log and self.kind == "store" and has_content
+
+    def entry_header_of(self, folder: Path) -> int:
+        """`StoreFile.entry_header` of the files in one of the folders of the commit log."""
+        return ENTRY_HEADER_SIZE if self.ledger is not None and folder == self.ledger.data_folder else 0
 
     @cached_property
     def unreadable_parts(self) -> frozenset[str]:
@@ -335,6 +377,8 @@ class StoreLayout:
         """The part that a path belongs to, by its name in the root; None for the root and paths outside."""
         if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
             return "commitlog"
+        if self.ledger is not None and path.is_relative_to(self.ledger.folder):
+            return "ledger"
         if self.root is not None and path.is_relative_to(self.root) and path != self.root:
             return path.relative_to(self.root).parts[0]
         return None
@@ -425,7 +469,7 @@ def _nothing_at(path: Path, listing: Listing) -> InputError:
 
 def _single_file(path: Path) -> StoreLayout:
     found = recognise(path)
-    file = StoreFile(path, found.file_from_offset, found.size)
+    file = StoreFile(path, found.file_from_offset, found.size, found.entry_header)
     if found.kind == "commitlog":
         return StoreLayout(None, "commitlog", commit_log=(file,), commit_log_folders=(path.parent,))
     if found.kind == "index":
@@ -439,7 +483,7 @@ def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
     kind = recognise(path_at(entries[0][0])) if entries else None
     if kind is None or kind.kind == "index":
         raise not_a_store(path, listing)
-    files = tuple(StoreFile(*entry) for entry in entries)
+    files = tuple(StoreFile(*entry, kind.entry_header) for entry in entries)
     if kind.kind == "commitlog":
         layout = StoreLayout(None, "commitlog", commit_log=files, commit_log_folders=(path,))
         layout.commit_log_strays, layout.guard = _strays_and_guard(others, listing)
@@ -471,6 +515,10 @@ def _store(
         files, others = listing.mapped_files(folder)
         log += (StoreFile(*entry) for entry in files)
         strays += others
+    layout.ledger = find_ledger(root, listing, conf, folders_of_conf(root, conf, "storePathDLedgerCommitLog"))
+    if layout.ledger is not None:
+        log = _with_ledger(layout, layout.ledger, log)
+        strays += layout.ledger.data_strays
     layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
     layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
     if queues:
@@ -491,6 +539,20 @@ def _store(
     layout.timer_check = layout.config.get("timercheck")
     layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
     return layout
+
+
+def _with_ledger(layout: StoreLayout, ledger: Ledger, log: list[StoreFile]) -> list[StoreFile]:
+    """The files of the log: those before the DLedger log, and its own.
+
+    Source: DLedgerCommitLog#getData, dividedCommitlogOffset; spec 06 6.4.
+    """
+    data = [StoreFile(*entry, ENTRY_HEADER_SIZE) for entry in ledger.data]
+    start = min((file.file_from_offset for file in data), default=None)
+    layout.commit_log_folders += (ledger.data_folder,)
+    if start is None:
+        return log
+    layout.commit_log_ignored = tuple(file for file in log if file.file_from_offset >= start)
+    return [file for file in log if file.file_from_offset < start] + data
 
 
 def _list_queues(layout: StoreLayout, root: Path, listing: Listing) -> None:

@@ -18,7 +18,7 @@ class _Part(NamedTuple):
 
 
 _PARTS = {
-    "commit log": _Part(frozenset({"commitlog"}), "CL12"),
+    "commit log": _Part(frozenset({"commitlog", "ledger"}), "CL12"),
     "consume queues": _Part(frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"}), "CQ15"),
     "index entries": _Part(frozenset({"index"}), "IX11"),
     "config": _Part(frozenset({"config"}), "CP06"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UsageError
 from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.ledger import ledger_folders
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import ROOT_HINT, is_index_name, root_hint
 
@@ -55,14 +56,17 @@ def commit_log_folders(
         InputError: a given folder does not exist.
         UnreadableError: the status of a given folder cannot be read.
     """
-    named = [as_path(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
+    named = [as_path(item) for item in commitlog_paths] or folders_of_conf(root, conf, "storePathCommitLog")
     read_only = [as_path(item) for item in read_only_paths]
-    read_only = read_only or _of_conf(root, conf, "readOnlyCommitLogStorePaths")
+    read_only = read_only or folders_of_conf(root, conf, "readOnlyCommitLogStorePaths")
     if not named and "commitlog" in listing.folders(root):
         named = [root / "commitlog"]
     folders: dict[Path, Path] = {}
+    optional = set() if commitlog_paths or not ledger_folders(root, listing) else {*named}
     for folder in (*named, *read_only):
         if not listing.is_folder(folder):
+            if folder in optional and not listing.is_unreadable(folder):
+                continue  # broker.conf names it, but only a store that was converted to DLedger has it
             if listing.is_unreadable(folder):
                 raise UnreadableError("this folder of the commit log cannot be read", path=folder)
             raise InputError("this folder of the commit log does not exist", path=folder)
@@ -75,7 +79,7 @@ def check_new_log(root: Path, conf: BrokerConf | None) -> None:
     elsewhere = [
         (name, folder)
         for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
-        for folder in _of_conf(root, conf, name)
+        for folder in folders_of_conf(root, conf, name)
         if folder.absolute() != root.absolute() / "commitlog"
     ]
     for name, folder in elsewhere:
@@ -85,8 +89,8 @@ def check_new_log(root: Path, conf: BrokerConf | None) -> None:
         )
 
 
-def _of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:
-    """Folders named in broker.conf.
+def folders_of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:
+    """The folders of a setting of broker.conf.
 
     Those inside its storePathRootDir are mapped into `root`, which may be a copy of that store.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.errors import NotAStoreError, UnreadableError
-from rmqtool.formats import message
+from rmqtool.formats import ledger, message
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
 from rmqtool.lazy_dataclass import dataclass
@@ -32,13 +32,17 @@ _OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000
 
 @dataclass(frozen=True, slots=True)
 class SingleFile:
-    """A file taken out of a store: its kind, and what its name and folders show."""
+    """A file taken out of a store: its kind, and what its name and folders show.
+
+    `entry_header` is 48 for a file of a DLedger log, whose kind is `commitlog`.
+    """
 
     kind: FileKind
     size: int
     file_from_offset: int
     topic: str
     queue_id: int
+    entry_header: int = 0
 
 
 def offset_of_name(name: str) -> int | None:
@@ -99,15 +103,35 @@ def recognise(path: Path) -> SingleFile:
             path=path,
             hint=root_hint(path) or ROOT_HINT,
         )
+    has_entries = kind == "commitlog" and _has_entries(path, head)
     offset = offset_of_name(path.name)
     if offset is None:
-        offset = _stored_offset(head) if kind == "commitlog" else 0
+        offset = _stored_offset(head, has_entries) if kind == "commitlog" else 0
     topic, queue_id = "", 0
     if kind in ("consumequeue", "batchconsumequeue"):
         found = queue_id_of_name(path.absolute().parent.name)
         if found is not None:
             topic, queue_id = path.absolute().parent.parent.name, found
-    return SingleFile(kind, size, offset, topic, queue_id)
+    entry_header = ledger.HEADER_SIZE if has_entries else 0
+    return SingleFile(kind, size, offset, topic, queue_id, entry_header)
+
+
+def _has_entries(path: Path, head: bytes) -> bool:
+    """Whether a commit log file is one of a DLedger log."""
+    if _is_entry(head):
+        return True
+    folders = [parent.name for parent in path.absolute().parents]
+    return folders[0] == "data" and folders[1].startswith("dledger-")
+
+
+def _is_entry(head: bytes) -> bool:
+    """Whether a DLedger entry with a record begins here."""
+    if len(head) < ledger.HEADER_SIZE + message.BLANK_SIZE:
+        return False
+    magic, size, *_, length = ledger.HEADER.unpack(head)
+    total, record_magic = message.BLANK.unpack(head, ledger.HEADER_SIZE)
+    is_record = record_magic in message.VERSION_BY_MAGIC
+    return magic == ledger.MAGIC and is_record and size == ledger.HEADER_SIZE + length and length == total
 
 
 def _kind_by_folder(path: Path) -> FileKind | None:
@@ -116,7 +140,7 @@ def _kind_by_folder(path: Path) -> FileKind | None:
         return "index"
     if offset_of_name(path.name) is None:
         return None
-    if folders[:1] == ["commitlog"]:
+    if folders[:1] == ["commitlog"] or (folders[0] == "data" and folders[1].startswith("dledger-")):
         return "commitlog"
     if len(folders) > 2 and queue_id_of_name(folders[0]) is not None:
         if folders[2] == "consumequeue":
@@ -129,6 +153,8 @@ def _kind_by_folder(path: Path) -> FileKind | None:
 def _kind_by_content(name: str, head: bytes, size: int) -> FileKind | None:
     magic = int.from_bytes(head[4:8], signed=True)
     if len(head) >= message.BLANK_SIZE and magic in (*message.VERSION_BY_MAGIC, message.BLANK_MAGIC):
+        return "commitlog"
+    if _is_entry(head):
         return "commitlog"
     if len(head) > HEADER_SIZE and (is_index_name(name) or _is_index_header(head)):
         return "index"
@@ -157,8 +183,11 @@ def _is_batch_unit(head: bytes) -> bool:
     return unit.is_present and _OLDEST_TIME_MS < unit.store_timestamp < _NEWEST_TIME_MS
 
 
-def _stored_offset(head: bytes) -> int:
-    """The physical offset that the first record of an unnamed commit log file claims to have."""
+def _stored_offset(head: bytes, has_entries: bool) -> int:
+    """The physical offset that the start of an unnamed commit log file claims to have."""
+    if has_entries:
+        position = ledger.HEADER.offsets["position"]
+        return max(int.from_bytes(head[position : position + 8], signed=True), 0)
     position = message.PHYSICAL_OFFSET_OFFSET
     magic = int.from_bytes(head[4:8], signed=True)
     if magic not in message.VERSION_BY_MAGIC or len(head) < position + 8:

@@ -1,4 +1,4 @@
-"""Parts of a store that are recognised and reported, but not read: RocksDB, DLedger, tiered storage.
+"""Parts of a store that are recognised and reported, but not read: RocksDB, tiered storage.
 
 The folder `rocksdbstore/` alone means nothing: every 5.4 broker creates it, but without a table file (.sst).
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.ledger import find_ledger, ledger_folders
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import queue_id_of_name
 
@@ -81,9 +82,8 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
         found.insert(0, Unsupported("second consume queues" if twice else "consume queues", queues))
     if listing.has_file(root / "kvStore", _ROCKSDB_MARK):
         found.append(Unsupported("pop records", root / "kvStore"))
-    for name in sorted(folders):
-        if name.startswith("dledger-"):
-            found.append(Unsupported("commit log", root / name, "DLedger"))
+    if (ledgers := ledger_folders(root, listing)) and find_ledger(root, listing, conf, ()) is None:
+        found += (Unsupported("commit log", folder, "one of several DLedger logs") for folder in ledgers)
     if listing.has_file(root / "config", _TIERED_FILE):
         found.append(Unsupported("tiered files", root / "config" / _TIERED_FILE, "tiered storage"))
     side_store = root / "rocksdbstore"

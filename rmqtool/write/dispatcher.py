@@ -189,7 +189,7 @@ class Dispatcher:
         first = file.file_from_offset
         count = 0
         for event in walk_reference(source, file_from_offset=first, start=self.position - first,
-                                    stop=end - first, crc=False):  # fmt: skip
+                                    stop=end - first, crc=False, entry_header=file.entry_header):  # fmt: skip
             if isinstance(event, StoredMessage):
                 self._take_record(event.physical_offset, event.message)
                 self.position = event.end
@@ -247,7 +247,7 @@ class Dispatcher:
         first = file.file_from_offset
         count = 0
         for event in walk(source, file_from_offset=first, start=self.position - first, stop=end - first,
-                          crc=False, window=_WINDOW):  # fmt: skip
+                          crc=False, window=_WINDOW, entry_header=file.entry_header):  # fmt: skip
             if isinstance(event, Frames):
                 dispatch = dispatch_columns(event)
                 self._take_frames(event, dispatch)

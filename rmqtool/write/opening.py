@@ -214,6 +214,7 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
     if layout.guard is not None:
         raise RefusedError("a repair of this store was interrupted", path=layout.guard,
                            hint=f"rmqtool recover {path}")  # fmt: skip
+    layout.check_log_changes()
     if layout.abort is not None and is_clean:
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
                            hint=f"rmqtool recover {path}")  # fmt: skip

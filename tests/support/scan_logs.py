@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rmqtool.formats import message
-from rmqtool.formats.message import Message
+from rmqtool.formats.ledger import FILE_END, HEADER, HEADER_SIZE
+from rmqtool.formats.message import HEAD_SIZE_V4, Message
 from rmqtool.log.events import StoredMessage
 from rmqtool.log.frames import FRAME, Frames
 from tests.support.records import HOST
@@ -27,6 +28,21 @@ def log(*records: Message, base: int = 0, end: bytes = b"") -> bytes:
     for each in records:
         data += message.encode(replace(each, physical_offset=base + len(data)))
     return data + end
+
+
+def entries(*records: Message, base: int = 0, first: int = 0, term: int = 0, end: bytes = b"") -> bytes:
+    """The bytes of a file of a DLedger log from physical offset `base` on: entries in place, then `end`."""
+    data = b""
+    for number, each in enumerate(records, first):
+        here, size = base + len(data), each.total_size
+        data += HEADER.pack(1, HEADER_SIZE + size, number, term, here, 0, 0, 0, size)
+        data += message.encode(replace(each, physical_offset=here + HEADER_SIZE))
+    return data + end
+
+
+def file_end(left: int, behind: bytes = b"") -> bytes:
+    """The end mark of a DLedger file with `left` bytes left, `behind` it, filled up with zeros."""
+    return (FILE_END.pack(-1, left) + behind).ljust(left, b"\0")[:left]
 
 
 def blank(left: int, behind: bytes = b"") -> bytes:
@@ -121,7 +137,25 @@ def _with_body(record: Message, body: bytes) -> Message:
 @st.composite
 def damaged_logs(draw: st.DrawFn, base: int) -> bytes:
     """A sound log with up to four kinds of damage anywhere."""
-    data = bytearray(draw(sound_logs(base)))
+    return draw(damaged(draw(sound_logs(base))))
+
+
+@st.composite
+def entry_logs(draw: st.DrawFn, base: int) -> bytes:
+    """The file of a DLedger log: entries in place, then zeros, an end mark or nothing."""
+    data = entries(*draw(st.lists(sound_records(), max_size=8)), base=base, first=draw(st.integers(0, 9)))
+    if data and draw(st.integers(0, 4)) == 0:  # an entry in the body of another, right where it stands
+        body = entries(make_record("in", b"inside"), base=base + len(data) + HEADER_SIZE + HEAD_SIZE_V4)
+        data += entries(make_record("T", body + data[:200]), base=base + len(data))
+    left = draw(st.sampled_from([8, 9, 47, 48, 55, 56, 57, 200, 400]))
+    ends = [b"", bytes(left), file_end(left), file_end(left, data[:300]), file_end(left + 1)]
+    return data + draw(st.sampled_from(ends))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, stored: bytes) -> bytes:
+    """These bytes with up to four kinds of damage anywhere."""
+    data = bytearray(stored)
     for _ in range(draw(st.integers(0, 4))):
         if not data:
             break

@@ -4,18 +4,20 @@
 
 SAMPLES holds one folder per sample with `store/` as the broker left it, `broker.conf` and `answers.json`,
 what the broker answered. Index files of the two DLedger samples were cut after their last entry: they
-get back the size that their broker.conf gives them. `codes` and `verify.json` are made by
+get back their sizes. `codes` and `verify.json` are made by
 `pytest tests/fixtures_run/test_fixtures.py --write-golden`.
 """
 
 from __future__ import annotations
 
 import lzma
+import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+from rmqtool.storage.ledger import INDEX_FILE_SIZE as ENTRY_INDEX_FILE_SIZE
 from tests.support.stores import FIXTURES
 from tests.support.trees import copy_tree
 from tests.tools.make_fixtures import gzipped, pack
@@ -24,8 +26,8 @@ SAYS = {
     "combine_index_timer_540": ("5.4", "UN01", "queues in files and in RocksDB; index and timer in RocksDB"),
     "compaction_540": ("5.4", "", "a topic with cleanup.policy=COMPACTION, compacted"),
     "config_v2_540": ("5.4", "UN01", "config v2 and queues in RocksDB"),
-    "dledger_497": ("4.9", "UN01", "the commit log in DLedger"),
-    "dledger_540": ("5.4", "UN01", "the commit log in DLedger"),
+    "dledger_497": ("4.9", "", "the commit log in DLedger"),
+    "dledger_540": ("5.4", "", "the commit log in DLedger"),
     "rocksdb_533": ("5.3", "UN01", "queues, config v1 and pop records in RocksDB"),
     "rocksdb_540": ("5.4", "UN01", "queues, config v1 and pop records in RocksDB"),
     "rocksdb_540_files": ("5.4", "UN01", "queues in RocksDB, made by the broker from 16 log files"),
@@ -44,8 +46,9 @@ def make(sample: Path, scratch: Path) -> None:
     store = copy_tree(sample / "store", scratch / sample.name)
     for path in store.glob("index/*"):
         if path.stat().st_size < INDEX_FILE_SIZE:
-            with path.open("r+b") as file:
-                file.truncate(INDEX_FILE_SIZE)
+            os.truncate(path, INDEX_FILE_SIZE)
+    for path in store.glob("dledger-*/index/*"):
+        os.truncate(path, ENTRY_INDEX_FILE_SIZE)
     (folder / "store.tar.gz").write_bytes(gzipped(pack(store, None)))
     shutil.copyfile(sample / "broker.conf", folder / "broker.conf")
     answers = (sample / "answers.json").read_bytes()

@@ -115,7 +115,8 @@ def _around(
     `sure` is whether the scan begins at the start of a record.
     """
     before = at = None
-    for event in walk_reference(source, file_from_offset=file.file_from_offset, start=start):
+    for event in walk_reference(source, file_from_offset=file.file_from_offset, start=start,
+                                entry_header=file.entry_header):  # fmt: skip
         for found in _found(event):
             low = found.physical_offset - file.file_from_offset
             if low > position:

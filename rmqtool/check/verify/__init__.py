@@ -1,7 +1,8 @@
 """Verify a store: every pass in order, all findings, nothing changed.
 
     files       the set of files: names, sizes, gaps, strays, what is out of reach
-    log         every record: frame, body CRC, property CRC, stored offset, blanks, the log's end
+    log         every record: frame, body CRC, property CRC, stored offset, blanks, the log's end;
+                entries, their index and the state of a DLedger log
     queues      every record against its consume queue unit, and every unit against its record
     index       header, chains, every key found again, every entry explained
     checkpoint  checkpoint and abort against the log
@@ -54,6 +55,7 @@ __all__ = [
     "Report",
     "context",
     "distributed",
+    "ledger",
     "log_findings",
     "files",
     "index",

@@ -214,9 +214,10 @@ class Context:
 
         After a clean stop dispatch continues after the newest unit of all queues, and 5.x leaves
         out the first record there unless it begins a file (spec 02 section 2, point 3). After a
-        crash everything from the start file on is dispatched again.
+        crash everything from the start file on is dispatched again. With a DLedger log dispatch always
+        continues after the newest unit (DLedgerCommitLog#recoverAbnormally).
         """
-        if self.after_crash:
+        if self.after_crash and self.layout.ledger is None:
             return self.recovery_start
         end = self.store.dispatched_end()
         starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
@@ -231,7 +232,7 @@ class Context:
         most = self.store.profile.start_files_max
         tested = files if most is None else files[-most:]
         for file in reversed(tested):
-            first = self.store.find(file.file_from_offset)
+            first = self.store.find(file.first_record)
             if first is not None and 0 < first.message.store_timestamp <= limit:
                 return file.file_from_offset
         return tested[0].file_from_offset if tested else 0

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
+from rmqtool.storage.ledger import INDEX_FILE_SIZE
 from rmqtool.storage.profile import Profile
-from rmqtool.storage.storage import StoragePath
+from rmqtool.storage.storage import StoragePath, path_at
 
 WAIT_S = 2.0
 """How long a broker may take to give a new file its length."""
@@ -77,6 +78,7 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
         yield finding("CQ11", layout.relative(stray))
     for stray in layout.index_strays:
         yield finding("IX07", layout.relative(stray))
+    yield from _ledger(layout)
     expected = layout.index_file_size
     for file in layout.index_files:
         # The size that is right is found from the content: of what cannot be read it is not known.
@@ -115,6 +117,24 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
             yield finding("CL20", missing, start, stop - start, **detail)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
+
+
+def _ledger(layout: StoreLayout) -> Iterator[Finding]:
+    """The files of the index of a DLedger log, and log files that a broker does not read."""
+    for file in layout.commit_log_ignored:
+        yield finding("DL10", layout.relative(file.path), file.file_from_offset, file.size)
+    if layout.ledger is None:
+        return
+    for stray in layout.ledger.index_strays:
+        yield finding("DL06", layout.relative(stray), reason="it is not a file of the index")
+    end = None
+    for place, offset, size in layout.ledger.index:
+        name = layout.relative(path_at(place))
+        if size != INDEX_FILE_SIZE:
+            yield finding("DL06", name, 0, size, expected_bytes=INDEX_FILE_SIZE)
+        elif offset % INDEX_FILE_SIZE or offset != (offset if end is None else end):
+            yield finding("DL06", name, 0, size, reason="a file before it is missing")
+        end = offset + INDEX_FILE_SIZE
 
 
 def _queue(layout: StoreLayout, queue: QueueFiles, size: int, sizes: _Sizes) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ Pass `log` walks every file once, and also feeds the passes `queues` and `index`
 end of a file is a torn tail or damage depends on whether records follow in a later file. Only damage and sums
 of each queue outlive a window, so memory does not grow with the log.
 
+Of a DLedger log pass `log` also checks the numbers of entries, their index and the state (`ledger`).
+
 Pass `bodies` checks that every compressed body decompresses and that every batch in a body can be read.
 It is not among the default passes: it decompresses the whole log, one body after the other, and a body
 that matches its CRC is what the producer sent.
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
+from rmqtool.check.verify.ledger import Entries, EntryIndex, LedgerCheck
 from rmqtool.check.verify.log_findings import ScannedFile, judge
 from rmqtool.check.verify.spans import Spans
 from rmqtool.errors import FormatError, MissingCodecError
@@ -79,6 +82,7 @@ class LogCheck:
         self.bodies = bodies
         self.queues = queues
         self.index = index
+        self.ledger = LedgerCheck(context)
         self._stopped = Event()
 
     def run(self) -> Iterator[Finding]:
@@ -90,6 +94,7 @@ class LogCheck:
                 yield from self._take(scan, pending)
         for scan in pending:  # after the first of them there are only zeros
             yield from self._finish(scan, ends_log=True)
+        yield from self.ledger.run()
         if self.context.bounds.bounded:  # the newest records may not be among those that were walked
             self.context.log_end = max(self.context.log_end, self.context.end_offset)
         elif self.context.log_end < 0 and pending and not self.context.bad:
@@ -130,6 +135,8 @@ class LogCheck:
 
     def _finish(self, scan: ScannedFile, *, ends_log: bool) -> Iterator[Finding]:
         yield from judge(self.context, scan, ends_log=ends_log)
+        is_torn = ends_log and not scan.done and scan.unsound_last is not None
+        yield from self.ledger.take(scan, is_torn=is_torn)
         if self.queues is not None:
             self.queues.take(scan)
         if self.index is not None:
@@ -154,6 +161,9 @@ class LogCheck:
             scan.unreadable.append((base + source.size, base + stop))
             scan.stop = stop = source.size
         comparison = None
+        entries = None
+        if file.entry_header:
+            scan.entries, entries = Entries(), EntryIndex(self.context)
         if self.queues is not None:
             scan.queues = Spans()
             comparison = self.queues.comparison(scan.queues)
@@ -163,6 +173,8 @@ class LogCheck:
                 if self._stopped.is_set():
                     break
                 if isinstance(event, tuple):
+                    if entries is not None:
+                        self._entries(scan, event[0], entries)
                     position = self._frames(scan, source, *event, comparison, position)
                 else:
                     _take_gap(scan, event)
@@ -171,6 +183,9 @@ class LogCheck:
             scan.unreadable += [(base + low, base + high) for low, high in source.unreadable]
         finally:
             source.close()
+            if entries is not None:
+                entries.close()
+                scan.failed_entries = entries.failed
             if comparison is not None:
                 comparison.close()
         return scan
@@ -180,7 +195,7 @@ class LogCheck:
     ) -> Iterator[tuple[Frames, Dispatch] | LogGap]:
         """Walk the positions [start, stop) of a file, in order; records come with their dispatch columns."""
         for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
-                          window=self.window):  # fmt: skip
+                          window=self.window, entry_header=file.entry_header):  # fmt: skip
             if isinstance(event, Frames):
                 yield event, without_cut(event, dispatch_columns(event))
             else:
@@ -210,6 +225,17 @@ class LogCheck:
         now = scan.end - scan.file.file_from_offset
         self.context.progress(now - position)
         return now
+
+    def _entries(self, scan: ScannedFile, frames: Frames, index: EntryIndex) -> None:
+        """Findings on the numbers and terms of entries of a DLedger log."""
+        assert scan.entries is not None
+        where = self.context.name(scan.file.path)
+        for code, mask in scan.entries.take(frames, scan.file.entry_header, index):
+            marked = np.flatnonzero(mask)
+            for low, high in runs(marked):
+                first, last = frames.rows[marked[low]], frames.rows[marked[high - 1]]
+                stop = int(last["physical_offset"]) + int(last["size"])
+                scan.add_records(code, where, int(first["physical_offset"]), stop, high - low)
 
     def _flagged(self, scan: ScannedFile, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
         """Findings on records whose frame is sound but whose content is not; neighbours as one."""
@@ -280,7 +306,7 @@ def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) ->
     That is the last file whose first record is older, for store timestamps rise along the log.
     """
     for number in range(len(files) - 1, -1, -1):
-        first = context.store.find(files[number].file_from_offset)
+        first = context.store.find(files[number].first_record)
         if first is not None and first.message.store_timestamp < since_ms:
             return number
     return 0

@@ -23,6 +23,7 @@ from rmqtool.storage.ranges import contains, merged, overlaps
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.index import IndexPart
+    from rmqtool.check.verify.ledger import Entries
     from rmqtool.check.verify.spans import Spans
 
 
@@ -40,6 +41,8 @@ class ScannedFile:
     `end` is the physical offset after the last record (-1: no record); `zero_from` is where zeros reach
     to the file's end; `done` says that the file ended properly, with a blank. The positions [start, stop)
     of the file were walked, nothing at all of a file that is `gone`; everything else is physical offsets.
+    `entries` is what a file of a DLedger log says of its entries, `failed_entries` index files of entries
+    that could not be read, with the reason.
     """
 
     file: StoreFile
@@ -60,6 +63,8 @@ class ScannedFile:
     topics: dict[str, int] = field(default_factory=dict)
     queues: Spans | None = None
     index_parts: list[IndexPart] = field(default_factory=list)
+    entries: Entries | None = None
+    failed_entries: dict[str, str] = field(default_factory=dict)
     _last_of: dict[str, int] = field(default_factory=dict)
     _count_of: Counter[str] = field(default_factory=Counter)
 
@@ -69,7 +74,7 @@ class ScannedFile:
         if place is not None:
             last = self.findings[place]
             low, length = last.physical_offset or 0, last.length or 0
-            joins = low + length == start and last is not self.unsound_last
+            joins = low + length + self.file.entry_header == start and last is not self.unsound_last
             if joins or self._count_of[code] >= REGIONS_MAX:
                 count = last.detail["records"] + records
                 self.findings[place] = finding(code, where, low, stop - low, records=count)

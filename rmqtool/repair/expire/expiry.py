@@ -475,12 +475,14 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
 
     Raises:
         UsageError: not a store root, or a time outside of the calendar.
+        RefusedError: the log is in DLedger.
         FormatError: a setting of broker.conf that a broker cannot parse.
         UnreadableError: a part of the store cannot be listed.
     """
     layout = store.layout
     check_root(layout)
     layout.check_forms(log=True)
+    layout.check_log_changes()
     for path, reason in layout.unreadable:  # losses in a queue that was not listed would not be counted
         raise UnreadableError(f"cannot read: {reason}", path=path)
     rules_of = request.rules_of or store.written_by

@@ -126,7 +126,7 @@ def _keys_in(survey: Survey, window: Window) -> Iterator[tuple[np.ndarray, np.nd
     try:
         start, base = window.start, window.file_from_offset
         for event in walk(source, file_from_offset=base, start=start - base, stop=window.last + 1 - base,
-                          crc=False):  # fmt: skip
+                          crc=False, entry_header=window.entry_header):  # fmt: skip
             if isinstance(event, Frames):
                 keys = dispatch_columns(event).keys
                 if not survey.options.profile.indexes_tags:

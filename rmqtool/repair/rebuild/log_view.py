@@ -70,7 +70,7 @@ class LogView:
                 files[path] = StoreFile(path, int(path.name), action.length)
         elif path in files:
             end = max(files[path].size, action.end)
-            files[path] = StoreFile(path, files[path].file_from_offset, end)
+            files[path] = files[path].resized(end)
             self._patches.setdefault(path, []).append(Patch(action.offset, action.end, action.content))
 
     def changes(self, path: Path) -> bool:

@@ -128,7 +128,7 @@ def _refusals(layout: StoreLayout) -> Iterator[Refusal]:
             "the store was not closed cleanly: its next start would truncate and delete what was repaired",
             "force",
             layout.root,
-            hint,
+            hint if layout.ledger is None else "start the broker, and stop it",
         )
 
 

@@ -70,6 +70,8 @@ class Window(NamedTuple):
     keys: int
     last_key: int
     """Physical offset of the last record that has a key; -1 without."""
+    entry_header: int
+    """`StoreFile.entry_header`."""
 
 
 class SurveyedQueues(QueueCheck):
@@ -138,8 +140,9 @@ class SurveyedIndex(IndexCheck):
         file = self.context.store.commit_log.file_of(int(offsets[0]))
         assert file is not None
         window = Window(
-            file.path, file.file_from_offset, int(offsets[0]), int(offsets[-1]), len(keys), last_key
-        )
+            file.path, file.file_from_offset, int(offsets[0]), int(offsets[-1]), len(keys), last_key,
+            file.entry_header,
+        )  # fmt: skip
         with self._windows_lock:
             self._windows.append(window)
         return super().part(frames, dispatch) if self.files else IndexPart(len(keys))

@@ -278,7 +278,7 @@ def plan_recover(
 
     Raises:
         UsageError: not a store root.
-        RefusedError: the requested broker would not start.
+        RefusedError: the requested broker would not start, or the log is in DLedger.
         UnreadableError: a required file cannot be read.
     """
     return _plan(store, request, _log(store, request, jobs, progress), jobs, progress)
@@ -287,6 +287,7 @@ def plan_recover(
 def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
     out_of_reach(store)  # raises if it is not a store
     store.layout.check_forms(log=True)
+    store.layout.check_log_changes()
     if request.broker is None:
         return _best_log(store, request, jobs, progress)
     return _broker_log(store, request.broker, request.broker_heap_bytes, progress)

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
-from rmqtool.formats import message
+from rmqtool.formats import ledger, message
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.message.explain import BODY_SHOWN, Explanation, explain_record, explain_structure
 from rmqtool.message.rows import RowFormat
@@ -53,6 +53,11 @@ def _explain(
     position = physical_offset - file.file_from_offset
     if isinstance(event, TrailingZeros):
         return _zeros(source, file, start, form)
+    if isinstance(event, StoredMessage) and physical_offset < event.physical_offset:
+        return _entry_header(source, file, start - file.entry_header, physical_offset, form)
+    if file.entry_header and isinstance(event, Blank):
+        data = source.read(start - file.file_from_offset, ledger.FILE_END.size)
+        return explain_structure(ledger.FILE_END.declaration, data, start, form.tz)
     if is_bad and _has_magic(source, position):
         start = physical_offset
     position = start - file.file_from_offset
@@ -65,6 +70,16 @@ def _explain(
     note = f"offset {physical_offset} is inside the {what} at {start}"
     if is_bad:
         note = f"offset {physical_offset} is inside bytes without a sound record, from {start} on"
+    return replace(found, note=note)
+
+
+def _entry_header(
+    source: ByteSource, file: StoreFile, start: int, physical_offset: int, form: RowFormat
+) -> Explanation:
+    """The header of a DLedger entry, which lies between two records or at the start of a file."""
+    data = source.read(start - file.file_from_offset, ledger.HEADER_SIZE)
+    found = explain_structure(ledger.HEADER.declaration, data, start, form.tz)
+    note = f"offset {physical_offset} is in the header of the entry whose record is at {start + len(data)}"
     return replace(found, note=note)
 
 
@@ -83,7 +98,10 @@ def _zeros(source: ByteSource, file: StoreFile, start: int, form: RowFormat) -> 
 
 
 def event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
-    """The event of a walk that holds the byte at `offset` of `file`; None if no walk can reach it."""
+    """The event of a walk that holds the byte at `offset` of `file`; None if no walk can reach it.
+
+    In a DLedger log the header of its entry belongs to a record.
+    """
     try:
         found = store.commit_log.read(offset)
         if isinstance(found, StoredMessage) and not found.status:
@@ -96,8 +114,9 @@ def event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
     if offset - begin > WALK_LIMIT:
         return None
     last = None
-    for event in store.events(begin, min(offset + message.BLANK_SIZE, file.end)):
-        if event.physical_offset > offset:
+    for event in store.events(begin, min(offset + file.entry_header + message.BLANK_SIZE, file.end)):
+        header = file.entry_header if isinstance(event, StoredMessage) else 0
+        if event.physical_offset - header > offset:
             break
         last = event
     return last

@@ -87,7 +87,7 @@ def open_tail(
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
-        UnsupportedStoreError: the queues are in RocksDB, the log in DLedger.
+        UnsupportedStoreError: the queues are in RocksDB, or it is not known where the log is.
     """
     layout = store.layout
     if layout.kind != "store" or layout.root is None:

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.predict import predict
 from rmqtool.cli import main
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, UnsupportedStoreError
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
 from rmqtool.read.store import Store
-from rmqtool.repair.recover.assemble import plan_recover
-from rmqtool.repair.recover.request import Request
 from tests.support.build_store import patch
 from tests.support.stores import Library, case_names
 from tests.support.trees import unchanged
@@ -23,6 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 KINDS = tuple(name for name in case_names() if name.startswith("kind_"))
 DLEDGER = ("kind_dledger_497", "kind_dledger_540")
+LEDGER_REFUSES = ("recover", "expire", "append")  # test_ledger_stores.py tests what is done with such a store
 COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
@@ -37,12 +35,7 @@ COMMANDS = {
     "append": ("--topic", "TopicA", "--body", "x", "--dry-run"), "deliver": (), "diff": ("STORE",),
     "export": ("--output", "NEW", "--output-format", "jsonl"), "copy": ("--output", "NEW"),
 }  # fmt: skip
-# What needs the log, and what needs the queues: refused where rmqtool does not read them.
-OF_LOG = {
-    "warm", "warm-queues",
-    "lookup-key", "lookup-time", "lookup-unit", "tail", "recover", "rebuild", "expire", "deliver", "export",
-    "copy",
-}  # fmt: skip
+# What needs the queues: refused where rmqtool does not read them.
 OF_QUEUES = {"lookup-time", "lookup-unit", "tail", "deliver", "warm-queues"}
 
 
@@ -60,29 +53,18 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
     assert code in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED), err
     for word in ("damaged", "Traceback", '"error"', "error:", "CL26", "CQ14"):
         assert word not in out + err, (word, out, err)
-    if name in DLEDGER and command in OF_LOG:
-        assert code == EXIT_INPUT and "the commit log is in DLedger" in err
-        assert not (tmp_path / "new").exists()
+    if name in DLEDGER:
+        refused = command in LEDGER_REFUSES
+        assert (code == EXIT_REFUSED) == refused and refused == ("the commit log is in DLedger" in err)
+        assert (tmp_path / "new").exists() == (command in ("export", "copy"))
     if name in QUEUES_ELSEWHERE and command in OF_QUEUES:
         assert code == EXIT_INPUT and "the consume queues are in RocksDB" in err
-    if name != CLASSIC and command in ("info", "doctor", "verify", "diff", "recover"):
+    is_read = name in (CLASSIC, *DLEDGER)
+    if not is_read and command in ("info", "doctor", "verify", "diff", "recover"):
         assert code == EXIT_INPUT
-    if name != CLASSIC and command == "append":
+    if not is_read and command == "append":
         assert code == EXIT_REFUSED
         assert "which rmqtool does not write" in err or "was not closed cleanly" in err
-
-
-@pytest.mark.parametrize("name", DLEDGER)
-def test_dledger_is_never_mended(name: str, cases: Library, tmp_path: Path) -> None:
-    """Without the log its queues would be emptied: no option does that."""
-    store = cases.copy(name, tmp_path / "store")
-    with unchanged(store):
-        for command in ("recover", "rebuild", "expire"):
-            assert main([command, str(store), "--apply", "--force"]) == EXIT_INPUT
-    with Store.open(store) as opened:
-        for act in (lambda: plan_recover(opened, Request()), lambda: predict(opened, "5.4")):
-            with pytest.raises(UnsupportedStoreError, match="the commit log is in DLedger"):
-                act()
 
 
 @pytest.mark.parametrize("name", DLEDGER)
@@ -139,7 +121,7 @@ def test_the_store_type_of_broker_conf_decides(cases: Library, tmp_path: Path) -
         assert not opened.layout.has_files_of_queues
 
 
-@pytest.mark.parametrize("name", [each for each in KINDS if each != CLASSIC])
+@pytest.mark.parametrize("name", [each for each in KINDS if each not in (CLASSIC, *DLEDGER)])
 def test_info_says_what_is_not_read(name: str, cases: Library, capfd: Capture) -> None:
     store = cases.path(name)
     assert main(["info", str(store), "--format", "json"]) == EXIT_INPUT

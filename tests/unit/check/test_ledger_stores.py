@@ -1,0 +1,500 @@
+"""Stores with a DLedger log: what the broker answered, the same messages in a classic log, and damage."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.broker.predict import predict
+from rmqtool.cli import main
+from rmqtool.errors import (
+    EXIT_INPUT,
+    EXIT_OK,
+    EXIT_REFUSED,
+    FormatError,
+    RefusedError,
+    UnsupportedStoreError,
+)
+from rmqtool.formats import ledger, properties
+from rmqtool.log.events import StoredMessage
+from rmqtool.message.rows import message_row
+from rmqtool.read.access import plan_access
+from rmqtool.read.messages import message_batches
+from rmqtool.read.selection import Selection
+from rmqtool.read.split import split
+from rmqtool.read.store import Store
+from rmqtool.repair.recover.assemble import plan_recover
+from rmqtool.repair.recover.request import Request
+from tests.support.build_store import patch
+from tests.support.ledgers import converted, write_ledger
+from tests.support.rebuild_checks import without
+from tests.support.records import record
+from tests.support.stores import FIXTURES, Library, case
+from tests.support.trees import unchanged
+from tests.support.whole_store import codes_of, findings_of, keyed, report_of
+
+Capture = pytest.CaptureFixture[str]
+REAL = ("kind_dledger_497", "kind_dledger_540")
+ORIGIN = "ok_540_clean"
+
+
+def answers(name: str) -> dict[str, Any]:
+    """What the broker of a real store answered."""
+    found: dict[str, Any] = json.loads(lzma.decompress((FIXTURES / name / "answers.json.xz").read_bytes()))
+    return found
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_units_and_messages_are_those_of_the_broker(name: str, cases: Library) -> None:
+    """The half topic may have grown by a transaction check after the answers."""
+    path, checked = cases.path(name), 0
+    with unchanged(path), Store.open(path) as store:
+        for key, said in answers(name)["topics"].items():
+            topic, _, number = key.rpartition("-")
+            queue = store.queue(topic, int(number))
+            assert queue is not None
+            units = [[u.physical_offset, u.size, u.tags_code] for _, u in queue.units()]
+            assert units[: len(said["units"])] == said["units"]
+            assert store.min_offset(topic, int(number)) == said["min"]
+            assert store.max_offset(topic, int(number)) - said["max"] in (0, int("HALF" in topic))
+            for message in said["messages"]:
+                stored = store.get_by_queue_offset(topic, int(number), message[0])
+                assert stored is not None and not stored.status
+                assert row_of(stored) == message
+                identifier = message_row(stored.message, stored.physical_offset, stored.file)["offset_msg_id"]
+                assert store.get_by_id(identifier) == stored
+                checked += 1
+    assert checked > 70
+
+
+def row_of(stored: StoredMessage) -> list[Any]:
+    """A message as the answers have it; without a unique key its id is the offset message id."""
+    message, physical_offset = stored.message, stored.physical_offset
+    found = properties.decode(message.properties_bytes)
+    identifier = message_row(message, physical_offset, stored.file)["offset_msg_id"]
+    return [
+        message.queue_offset, physical_offset, message.total_size, message.store_timestamp,
+        found.get("TAGS"), found.get("KEYS"), message.body_crc, found.get("UNIQ_KEY", identifier),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scan", ["auto", "always", "never"])
+@pytest.mark.parametrize("name", REAL)
+def test_keys_are_found_where_the_broker_found_them(
+    name: str, scan: str, cases: Library, capfd: Capture
+) -> None:
+    path = cases.path(name)
+    for asked, said in answers(name)["query"].items():
+        if isinstance(said, str):
+            continue  # an error of the client: there is no such topic
+        topic, _, key = asked.partition("#")
+        capfd.readouterr()
+        with unchanged(path):
+            assert main(["lookup", str(path), "--topic", topic, "--key", key, "--scan", scan]) == EXIT_OK
+        found = [json.loads(line)["physical_offset"] for line in capfd.readouterr().out.splitlines()]
+        assert sorted(found) == said
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_healthy_stores_are_sound(name: str, cases: Library, capfd: Capture) -> None:
+    path = cases.path(name)
+    with unchanged(path):
+        assert main(["verify", str(path)]) == EXIT_OK
+        assert "sound" in capfd.readouterr().err
+        assert main(["info", str(path)]) == EXIT_OK
+    count = report_of(path).records
+    assert (
+        f"DLedger      dledger-n0: 1 file from offset 0, entries to {count - 1}, committed to"
+        in capfd.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_log_is_never_written(name: str, cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """Replicas would differ: exit 4, with the way out."""
+    store = cases.copy(name, tmp_path / "store")
+    commands = (
+        ("append", "--topic", "TopicA", "--body", "x"), ("deliver", "--apply"), ("recover",),
+        ("recover", "--apply", "--force", "--yes"), ("expire",), ("expire", "--apply", "--force"),
+    )  # fmt: skip
+    for command, *arguments in commands:
+        capfd.readouterr()
+        with unchanged(store):
+            assert main([command, str(store), *arguments]) == EXIT_REFUSED
+        err = capfd.readouterr().err
+        assert "the commit log is in DLedger: its replicas would differ" in err and "rmqtool copy" in err
+    with Store.open(store) as opened:
+        with pytest.raises(RefusedError):
+            plan_recover(opened, Request())
+        with pytest.raises(UnsupportedStoreError, match="the commit log is in DLedger"):
+            predict(opened, "5.4")
+
+
+@pytest.fixture(scope="module")
+def pairs(cases: Library, tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, Path]]:
+    """A classic store of four files, and its messages in a DLedger log: from the start or a file on."""
+    folder, source = tmp_path_factory.mktemp("ledgers"), cases.path(ORIGIN)
+    settings = dict(case(ORIGIN).settings)
+    return {
+        kept: (source, converted(source, folder / f"from_{kept}", classic_files=kept, settings=settings))
+        for kept in (0, 2)
+    }
+
+
+def rows(path: Path, **selected: Any) -> list[dict[str, Any]]:
+    """The messages of a store as rows, but for their places."""
+    with Store.open(path) as store:
+        found = [row for batch in message_batches(store, Selection(**selected)) for row in batch.to_pylist()]
+    for row in found:
+        del row["physical_offset"], row["file"], row["offset_msg_id"]
+    return found
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_ledger_reads_like_the_classic_log(kept: int, pairs: dict[int, tuple[Path, Path]]) -> None:
+    """All messages, and those of a topic by way of the queues, are the same."""
+    classic, other = pairs[kept]
+    assert {"CL", "DL"}.isdisjoint(code[:2] for code in codes_of(other))
+    report = report_of(other)
+    assert report.records == report_of(classic).records == 4099
+    assert rows(other) == rows(classic)
+    for selected in (
+        {"topics": ["pubTopicOne"]},
+        {"tags": ["TagA"]},
+        {"topics": ["pubOrder"], "queues": [1]},
+    ):
+        assert rows(other, **selected) == rows(classic, **selected)
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_walks_in_plain_python(kept: int, pairs: dict[int, tuple[Path, Path]]) -> None:
+    """Forwards, backwards and from any place they give the records of the batches."""
+    with Store.open(pairs[kept][1]) as store:
+        wanted = [
+            offset for batch in message_batches(store) for offset in batch["physical_offset"].to_pylist()
+        ]
+        assert [each.physical_offset for each in store.messages()] == wanted
+        assert [each.physical_offset for each in store.messages(reverse=True)] == wanted[::-1]
+        for number in (0, 1, 700, 1500, 2600, len(wanted) - 1):
+            for start in (
+                wanted[number],
+                wanted[number] - 48 * (number > 2500),
+                wanted[number] - 10 * (number > 0),
+            ):
+                part = Selection(from_offset=start, limit=5)
+                assert [each.physical_offset for each in store.messages(part)] == wanted[number : number + 5]
+            end = Selection(to_offset=wanted[number])
+            assert [each.physical_offset for each in store.messages(end, reverse=True)] == wanted[:number][
+                ::-1
+            ]
+            head = store.head(wanted[number])
+            assert head is not None and head.stored_offset == wanted[number]
+        assert store.end_offset() == store.get(wanted[-1]).end  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_pieces_give_what_the_whole_gives(kept: int, pairs: dict[int, tuple[Path, Path]]) -> None:
+    """Workers begin at records, by the queues or, without queues, by a walk."""
+    with Store.open(pairs[kept][1]) as store:
+        for selection in (Selection(), Selection(topics=["pubTopicOne"]), Selection(from_offset=100_000)):
+            access = plan_access(store, selection)
+            whole = offsets(store, selection, access)
+            pieces = split(store, access, target_bytes=100_000)
+            assert len(pieces) > 2
+            assert [each for piece in pieces for each in offsets(store, selection, piece)] == whole
+
+
+def offsets(store: Store, selection: Selection, access: Any) -> list[int]:
+    """The physical offsets of the messages of an access."""
+    batches = message_batches(store, selection, access=access, columns=["physical_offset"])
+    return [offset for batch in batches for offset in batch["physical_offset"].to_pylist()]
+
+
+def test_a_copy_has_no_ledger(pairs: dict[int, tuple[Path, Path]], tmp_path: Path, capfd: Capture) -> None:
+    """The way out: a sound classic store, equal to the copy of the classic store byte for byte."""
+    copies = []
+    for number, source in enumerate((pairs[0][0], pairs[0][1], pairs[2][1])):
+        copies.append(tmp_path / f"copy{number}")
+        assert main(["copy", str(source), "--output", str(copies[-1]), "--quiet"]) == EXIT_OK
+        assert not list(copies[-1].glob("dledger*")) and not codes_of(copies[-1])
+    capfd.readouterr()
+    for other in copies[1:]:
+        assert main(["diff", str(copies[0]), str(other)]) == EXIT_OK
+        for part in ("commitlog", "consumequeue"):
+            files = sorted(path for path in (copies[0] / part).rglob("*") if path.is_file())
+            assert files
+            for path in files:
+                assert path.read_bytes() == (other / path.relative_to(copies[0])).read_bytes()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_queues_and_index_are_rebuilt(name: str, cases: Library, tmp_path: Path) -> None:
+    """Byte for byte as the broker had written them; the log stays as it is."""
+    store = cases.copy(name, tmp_path / "store")
+    files = {
+        path: path.read_bytes() for part in ("consumequeue", "index") for path in (store / part).rglob("*")
+        if path.is_file()
+    }  # fmt: skip
+    without(store, "consumequeue", "index")
+    (store / "consumequeue").mkdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text((FIXTURES / name / "broker.conf").read_text().replace("STORE", str(tmp_path)))
+    kept = (store / "dledger-n0/data/00000000000000000000").read_bytes()
+    assert main(["rebuild", str(store), "--apply", "--broker-conf", str(conf), "--quiet"]) == EXIT_OK
+    queues = {path: data for path, data in files.items() if "consumequeue" in path.parts}
+    assert {path: path.read_bytes() for path in queues} == queues
+    assert not codes_of(store)
+    assert (store / "dledger-n0/data/00000000000000000000").read_bytes() == kept
+    assert not (store / "commitlog").exists() and not list(store.rglob("rmqtool-repair"))
+
+
+# damage
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A sound DLedger store of three small files."""
+    return small_store(tmp_path / "small")
+
+
+FILE_SIZE = 4096
+
+
+def small_store(root: Path) -> Path:
+    """A DLedger store whose queues and index are not there yet."""
+    made = write_ledger(root / "dledger-n0", [each for each in keyed(30)], file_size=FILE_SIZE, term=4)
+    (root / "consumequeue").mkdir()
+    assert len({each.physical_offset // FILE_SIZE for each in made}) > 2
+    return root
+
+
+def entries_of(root: Path) -> list[tuple[Path, int, int]]:
+    """(file, position in it, size) of each entry."""
+    found = []
+    for path in sorted((root / "dledger-n0/data").iterdir()):
+        data, position = path.read_bytes(), 0
+        while len(data) - position >= 8:
+            magic, size = struct.unpack_from(">ii", data, position)
+            if magic != ledger.MAGIC:
+                break
+            found.append((path, position, size))
+            position += size
+    return found
+
+
+def log_codes(root: Path) -> set[str]:
+    """What verify says of the log and of the ledger."""
+    return {code for code in codes_of(root, passes=["files", "log"])}
+
+
+def test_a_small_store_is_sound(small: Path) -> None:
+    assert not log_codes(small)
+    assert report_of(small).records == 30
+
+
+@pytest.mark.parametrize(
+    ("field", "codes"),
+    [("magic", {"DL01"}), ("size", {"DL01"}), ("position", {"DL01"}), ("body_length", {"DL01"}),
+     ("entry_index", {"DL02", "DL04"}), ("term", {"DL03", "DL04"}),
+     ("channel", set()), ("chain_crc", set()), ("body_crc", set())],
+)  # fmt: skip
+def test_every_field_of_every_header(field: str, codes: set[str], small: Path) -> None:
+    """A changed bit is found in any entry, the first of a file and the last of the log included."""
+    for path, position, _ in entries_of(small):
+        at = (
+            position
+            + ledger.HEADER.offsets[field]
+            + (7 if field in ("entry_index", "term", "position") else 3)
+        )
+        before = path.read_bytes()[at]
+        patch(path, at, bytes([before ^ 2]))
+        found = log_codes(small)
+        patch(path, at, bytes([before]))
+        assert "DL01" not in found or codes == {"DL01"}
+        assert codes - {"DL03", "DL04"} <= found, (path.name, position)
+        assert ("DL04" in codes) == bool(found & {"DL04", "DL05"}), (path.name, position)
+    assert not log_codes(small)
+
+
+def test_a_term_that_falls(small: Path) -> None:
+    """Also from the last entry of a file to the first of the next one."""
+    places = entries_of(small)
+    for number in (3, next(n for n, (path, _, _) in enumerate(places) if path != places[0][0]) - 1):
+        path, position, _ = places[number]
+        patch(path, position + ledger.HEADER.offsets["term"], struct.pack(">q", 5))
+        assert "DL03" in log_codes(small)
+        patch(path, position + ledger.HEADER.offsets["term"], struct.pack(">q", 4))
+    (small / "dledger-n0/currterm").write_text("currTerm=3\nvoteLeader=n0\n")
+    assert log_codes(small) == {"DL07"}
+
+
+def test_an_entry_that_is_missing_or_twice(small: Path) -> None:
+    """The numbers of the entries of one file are one higher or lower than the file before says."""
+    first = entries_of(small)[0][0]
+    for step in (1, -1):
+        copy = shutil.copytree(small, small.with_name(f"step{step}"))
+        for path, position, _ in entries_of(copy):
+            if path.name != first.name:
+                at = position + ledger.HEADER.offsets["entry_index"]
+                (number,) = struct.unpack_from(">q", path.read_bytes(), at)
+                patch(path, at, struct.pack(">q", number + step))
+        found = [item for item in findings_of(copy, passes=["log"]) if item.problem.code == "DL02"]
+        assert [item.detail["records"] for item in found] == [1]
+
+
+def test_damaged_records_do_not_hide_the_numbers_after_them(small: Path) -> None:
+    """A hole is the record's own damage; the entry after it continues."""
+    path, position, _ = entries_of(small)[4]
+    patch(path, position + 48 + 4, b"\0")
+    assert log_codes(small) == {"CL05"}
+    path, position, _ = entries_of(small)[6]
+    patch(path, position + ledger.HEADER.offsets["entry_index"], struct.pack(">q", 2))
+    assert {"CL05", "DL02"} <= log_codes(small)
+
+
+def test_a_torn_tail(small: Path) -> None:
+    """The last entry was not written in full: a note, and the entry index may be ahead of it."""
+    path, position, size = entries_of(small)[-1]
+    for kept in (4, 30, 48, 60, size - 40):
+        data = path.read_bytes()
+        patch(path, position + kept, bytes(size - kept))
+        assert log_codes(small) <= {"CL01", "DL09"} and "CL01" in log_codes(small), kept
+        (small / "dledger-n0/checkpoint").write_text("committedIndex=28\nendIndex=28\n")
+        assert log_codes(small) == {"CL01"}
+        (small / "dledger-n0/checkpoint").write_text("committedIndex=29\nendIndex=29\n")
+        path.write_bytes(data)
+
+
+def test_the_end_mark_of_a_file(small: Path) -> None:
+    """Without it, or with a wrong size, the file before the last is damaged."""
+    path, position, size = [each for each in entries_of(small) if each[0].name == "0" * 20][-1]
+    end = position + size
+    assert struct.unpack_from(">ii", path.read_bytes(), end) == (-1, FILE_SIZE - end)
+    patch(path, end + 4, struct.pack(">i", FILE_SIZE - end - 1))
+    assert log_codes(small) == {"CL10"}
+    patch(path, end, bytes(8))
+    assert log_codes(small) == {"CL11"}
+
+
+def test_the_index_of_entries(small: Path) -> None:
+    """Missing units at its end are a note, between others damage; without any file the note says all."""
+    index = small / "dledger-n0/index" / ("0" * 20)
+    saved = index.read_bytes()[: 30 * 32]
+    patch(index, 29 * 32, bytes(32))
+    assert log_codes(small) == {"DL05"}
+    patch(index, 11 * 32, bytes(32))
+    assert log_codes(small) == {"DL04", "DL05"}
+    patch(index, 0, saved)
+    for field in ("magic", "position", "size", "entry_index", "term"):
+        at = 3 * 32 + ledger.INDEX_UNIT.offsets[field] + 3
+        before = index.read_bytes()[at : at + 1]
+        patch(index, at, b"\x55")
+        assert log_codes(small) == {"DL04"}, field
+        patch(index, at, before)
+    shutil.rmtree(small / "dledger-n0/index")
+    found = findings_of(small, passes=["log"])
+    assert [(item.problem.code, item.detail) for item in found] == [
+        ("DL05", {"entry_index": 0, "entries": 30})
+    ]
+
+
+def test_the_state_of_the_ledger(small: Path) -> None:
+    checkpoint, term = small / "dledger-n0/checkpoint", small / "dledger-n0/currterm"
+    for text, codes in (
+        ("committedIndex=27\nendIndex=29\n", {"DL08"}), ("committedIndex=27\nendIndex=27\n", {"DL08"}),
+        ("committedIndex=30\nendIndex=30\n", {"DL09"}), ("committedIndex=29\nendIndex=31\n", {"DL09"}),
+        ("endIndex=29\n", {"DL07"}), ("committedIndex=x\nendIndex=29\n", {"DL07"}), ("", {"DL07"}),
+        ("#a comment\n\nendIndex = 29\ncommittedIndex:29", set()), ("no pairs", {"DL07"}),
+    ):  # fmt: skip
+        checkpoint.write_text(text)
+        assert log_codes(small) == codes, text
+    term.unlink()
+    assert log_codes(small) == {"DL07"}
+
+
+def test_sources_of_every_form(small: Path, capfd: Capture, tmp_path: Path) -> None:
+    """A file or the folder of a DLedger log alone, a file with another name, a tar."""
+    data = small / "dledger-n0/data"
+    moved = shutil.copyfile(sorted(data.iterdir())[1], tmp_path / "taken")
+    packed = tmp_path / "small.tar"
+    shutil.make_archive(str(tmp_path / "small"), "tar", small.parent, small.name)
+    counts = []
+    for path in (data, sorted(data.iterdir())[1], moved, packed):
+        capfd.readouterr()
+        assert main(["dump", str(path), "--fields", "physical_offset,status"]) == EXIT_OK, path
+        found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert all(row["status"] == ["ok"] or row["status"] == "ok" for row in found), found[:3]
+        counts.append(len(found))
+    assert counts[0] == counts[3] == 30 and counts[1] == counts[2] > 5
+
+
+def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> None:
+    """Which one it is, broker.conf says; without it nothing is guessed."""
+    shutil.copytree(small / "dledger-n0", small / "dledger-n1")
+    assert "UN01" in codes_of(small)
+    assert main(["lookup", str(small), "--key", "k", "--topic", "T"]) == EXIT_INPUT
+    assert "one of several DLedger logs" in capfd.readouterr().err
+    conf = tmp_path / "broker.conf"
+    conf.write_text("dLegerSelfId=n1\n")
+    with Store.open(small, broker_conf=conf) as store:
+        assert sum(1 for _ in store.messages()) == 30
+        assert store.layout.ledger is not None and store.layout.ledger.folder.name == "dledger-n1"
+    elsewhere = shutil.move(small / "dledger-n1/data", tmp_path / "data")
+    conf.write_text(f"dLegerSelfId=n1\nstorePathDLedgerCommitLog={elsewhere}\n")
+    with Store.open(small, broker_conf=conf) as store:
+        assert sum(1 for _ in store.messages()) == 30
+
+
+def test_classic_files_that_the_ledger_hides(small: Path) -> None:
+    """Only files below the ledger's first offset belong to the log."""
+    path = small / "commitlog" / ("0" * 20)
+    path.parent.mkdir()
+    path.write_bytes(bytes(FILE_SIZE))
+    assert log_codes(small) == {"DL10"}
+    assert report_of(small).records == 30
+
+
+def test_explained(small: Path, capfd: Capture) -> None:
+    """A record, the header of its entry, and the end of a file."""
+    places = entries_of(small)
+    path, position, size = places[3]
+    for offset, field, note in (
+        (position + 48, "total_size", ""), (position, "magic", f"is at {position + 48}"),
+        (position + 47, "magic", f"is at {position + 48}"), (20, "magic", "is at 48"),
+        (position + 60, "total_size", f"inside the record at {position + 48}"),
+    ):  # fmt: skip
+        assert main(["dump", str(small), "--explain", str(offset)]) == EXIT_OK
+        out, err = capfd.readouterr()
+        assert json.loads(out.splitlines()[0])["field"] == field and note in err
+    last = [each for each in places if each[0] == path][-1]
+    end = last[1] + last[2]
+    assert main(["dump", str(small), "--explain", str(end)]) == EXIT_OK
+    assert [json.loads(line)["value"] for line in capfd.readouterr().out.splitlines()] == [
+        "FFFFFFFF  end of a DLedger file",
+        str(FILE_SIZE - end),
+    ]
+
+
+def test_entries_beyond_a_window(tmp_path: Path) -> None:
+    """A record larger than a block of the plain walk, and than what is read ahead."""
+    records = [record("T", bytes(200_000)), record("T", b"x"), record("T", os.urandom(300_000))]
+    write_ledger(tmp_path / "dledger-n0", records, file_size=1 << 20)
+    (tmp_path / "consumequeue").mkdir()
+    assert not log_codes(tmp_path)
+    with Store.open(tmp_path) as store:
+        found = [each.message for each in store.messages()]
+    assert [each.body for each in found] == [each.body for each in records]
+
+
+def test_an_offset_of_an_entry_is_no_record(small: Path) -> None:
+    with Store.open(small) as store:
+        assert store.get(48) is not None
+        with pytest.raises(FormatError):
+            store.get(0)
