@@ -19,7 +19,8 @@ BODY_CRC = 1
 OFFSET_MISMATCH = 2
 """The stored physical offset is not the record's place. Set by the walk."""
 ENTRY_MISMATCH = 4
-"""The header of the record's DLedger entry does not match the record and its place. Set by the walk."""
+"""The header of the record's DLedger entry does not match the record and its place. Set by a walk that is
+to check entries."""
 PROPERTY_CRC_BAD = 8
 """The property CRC does not match the record. Set by `dispatch.dispatch_columns`."""
 PROPERTIES_UNSOUND = 16

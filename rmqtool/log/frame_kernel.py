@@ -94,10 +94,11 @@ class WindowBounds(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """Which checks are made, and the address of isal's CRC function."""
+    """Which checks are made, and the address of isal's CRC function. `entries`: of DLedger headers."""
 
     crc: bool
     stored_offset: bool
+    entries: bool
     crc_address: int
 
 
@@ -333,7 +334,7 @@ def walk_window(
         if status != 0 and position != place.accept and not leads_on(data, place, following, n):
             stopped = SUSPECT
             break
-        if place.entry_header and not entry_matches(data, i - place.entry_header, total, place, checks, n):
+        if checks.entries and not entry_matches(data, i - place.entry_header, total, place, checks, n):
             status |= n.entry_bit
         number = topic_id(
             data, i + n.head + growth + max(body, 0) + version, topic, topics, slots, topic_count

@@ -165,6 +165,7 @@ def walk(
     check_stored_offset: bool = True,
     window: int = WINDOW,
     entry_header: int = 0,
+    check_entries: bool = False,
 ) -> Iterator[Event]:
     """Records, blanks and corrupt ranges of a commit log file, in file order.
 
@@ -181,8 +182,13 @@ def walk(
         entry_header: bytes of the DLedger entry header before each record, `StoreFile.entry_header`. `start`
             is then the position of a record or of its entry, and a record that starts before `stop` is
             that of an entry that may.
+        check_entries: set ENTRY_MISMATCH where an entry header does not match its record. Only `verify` asks:
+            to a reader the record is sound, whatever precedes it.
     """
-    walker = _Walker(source, file_from_offset, start, stop, crc, check_stored_offset, window, entry_header)
+    walker = _Walker(
+        source, file_from_offset, start, stop, crc, check_stored_offset, window, entry_header,
+        check_entries=check_entries and entry_header > 0,
+    )  # fmt: skip
     return walker.events()
 
 
@@ -227,6 +233,8 @@ class _Walker:
         check_stored_offset: bool,
         window: int,
         entry_header: int,
+        *,
+        check_entries: bool,
     ) -> None:
         from rmqtool.log import frame_kernel
         from rmqtool.log.crc import crc_address, crc_tables
@@ -239,7 +247,7 @@ class _Walker:
         self.position, self.end = bounds(source, start, stop, entry_header)
         self.accept = -1
         self.crc = crc
-        self.checks = frame_kernel.Checks(crc, check_stored_offset, crc_address())
+        self.checks = frame_kernel.Checks(crc, check_stored_offset, check_entries, crc_address())
         self.tables = crc_tables()
         self.numbers = numbers()
         self.window = max(window, form.MIN_RECORD_SIZE)

@@ -184,7 +184,7 @@ def _frames(
     topics = np.empty((frame_kernel.TOPICS_LIMIT, 2), np.int64)
     slots = np.zeros(frame_kernel.TOPIC_SLOTS, np.int32)
     result = np.zeros(picked_kernel.RESULT_SIZE, np.int64)
-    checks = frame_kernel.Checks(crc, True, crc_address())
+    checks = frame_kernel.Checks(crc, True, False, crc_address())
     picked_kernel.rows_at(
         data, starts, sizes, offsets, checks, crc_tables(), numbers(), rows, topics, slots, result
     )

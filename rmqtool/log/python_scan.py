@@ -13,8 +13,8 @@ The rules, at the position that the walk has come to:
 Copies of records inside a body are never taken for records: their stored offset differs.
 
 In a DLedger log (`entry_header`) the header of an entry precedes each record. Positions are those of
-entries, events of records have the offset of the record. A wrong header is a status bit of its record,
-because a record shows itself what it is. The end mark of a file is its blank.
+entries, events of records have the offset of the record. A wrong header hides no record, because a record
+shows itself what it is. The end mark of a file is its blank.
 """
 
 from __future__ import annotations
@@ -169,9 +169,14 @@ def walk_reference(
     crc: bool = True,
     check_stored_offset: bool = True,
     entry_header: int = 0,
+    check_entries: bool = False,
 ) -> Iterator[LogEvent]:
     """Records, blanks and corrupt ranges from `start` on; arguments as for `frames.walk`."""
-    return _Walk(source, file_from_offset, start, stop, crc, check_stored_offset, entry_header).events()
+    walker = _Walk(
+        source, file_from_offset, start, stop, crc, check_stored_offset, entry_header,
+        check_entries=check_entries and entry_header > 0,
+    )  # fmt: skip
+    return walker.events()
 
 
 class _Walk:
@@ -184,12 +189,15 @@ class _Walk:
         crc: bool,
         check_stored_offset: bool,
         entry_header: int,
+        *,
+        check_entries: bool,
     ) -> None:
         self.source = source
         self.read = _Buffer(source).read
         self.size = source.size
         self.file_from_offset = file_from_offset
         self.entry_header = entry_header
+        self.check_entries = check_entries
         self.position, self.end = bounds(source, start, stop, entry_header)
         self.crc = crc
         self.check_stored_offset = check_stored_offset
@@ -233,7 +241,7 @@ class _Walk:
             if sound >= 0:
                 self.budget -= CANDIDATE_COST + len(message.body)
                 return self.bad(position, Reason.UNSOUND, sound)
-        if self.entry_header and not self.entry_matches(position, total):
+        if self.check_entries and not self.entry_matches(position, total):
             status |= ENTRY_MISMATCH
         self.position = start + total
         return StoredMessage(message, self.file_from_offset + start, status=status)

@@ -55,7 +55,6 @@ __all__ = [
     "Report",
     "context",
     "distributed",
-    "ledger",
     "log_findings",
     "files",
     "index",

@@ -194,8 +194,11 @@ class LogCheck:
         self, source: ByteSource, file: StoreFile, start: int, stop: int
     ) -> Iterator[tuple[Frames, Dispatch] | LogGap]:
         """Walk the positions [start, stop) of a file, in order; records come with their dispatch columns."""
-        for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
-                          window=self.window, entry_header=file.entry_header):  # fmt: skip
+        events = walk(
+            source, file_from_offset=file.file_from_offset, start=start, stop=stop, window=self.window,
+            entry_header=file.entry_header, check_entries=True,
+        )  # fmt: skip
+        for event in events:
             if isinstance(event, Frames):
                 yield event, without_cut(event, dispatch_columns(event))
             else:

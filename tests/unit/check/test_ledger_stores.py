@@ -294,6 +294,19 @@ def log_codes(root: Path) -> set[str]:
     return {code for code in codes_of(root, passes=["files", "log"])}
 
 
+def test_a_wrong_header_costs_no_message(small: Path, tmp_path: Path) -> None:
+    """Every reader gets the record, and a copy has it."""
+    for path, position, _ in entries_of(small)[3:9]:
+        patch(path, position, bytes(range(48)))
+    assert "DL01" in log_codes(small)
+    with Store.open(small) as store:
+        assert sum(1 for _ in store.messages()) == 30
+        found = [row["status"] for batch in message_batches(store) for row in batch.to_pylist()]
+        assert len(found) == 30 and all(status in ("ok", ["ok"]) for status in found)
+    assert main(["copy", str(small), "--output", str(tmp_path / "copy"), "--quiet"]) == EXIT_OK
+    assert report_of(tmp_path / "copy").records == 30
+
+
 def test_a_small_store_is_sound(small: Path) -> None:
     assert not log_codes(small)
     assert report_of(small).records == 30

@@ -35,7 +35,7 @@ END = PLACES[2] + SIZES[2]
 
 def events(data: bytes, **arguments: Any) -> list[Any]:
     """The events of the plain walk, which those of the compiled one equal at every window size."""
-    arguments = {"file_from_offset": 0, "entry_header": HEADER_SIZE} | arguments
+    arguments = {"file_from_offset": 0, "entry_header": HEADER_SIZE, "check_entries": True} | arguments
     plain = list(walk_reference(BytesSource(data), **arguments))
     for window in WINDOWS:
         assert values(walk(BytesSource(data), window=window, **arguments)) == values(plain)
@@ -94,6 +94,12 @@ def test_a_wrong_header_is_a_status(field: str) -> None:
 def test_a_header_of_other_bytes_hides_no_record(damage: bytes) -> None:
     found = events(patched(entries(A, B, C), PLACES[1] - HEADER_SIZE, damage))
     assert positions(found) == PLACES and statuses(found) == [0, ENTRY_MISMATCH, 0]
+
+
+def test_readers_do_not_check_headers() -> None:
+    """A message is sound whatever precedes it: the same by way of the queues and of the log."""
+    data = patched(entries(A, B, C), PLACES[1] - HEADER_SIZE, bytes(48))
+    assert statuses(events(data, check_entries=False)) == [0, 0, 0]
 
 
 def test_index_term_and_unused_fields_are_not_the_walk() -> None:
