@@ -103,6 +103,19 @@ def test_messages_come_as_they_are_written(tmp_path: Path) -> None:
             assert [each.body for each in records(client.answer(number).body)] == [b"first"]
 
 
+@pytest.mark.parametrize("name", ["kind_dledger_497", "kind_dledger_540"])
+@pytest.mark.parametrize("live", [False, True])
+def test_a_dledger_store_is_served(name: str, live: bool, cases: Library) -> None:
+    path = cases.path(name)
+    with Store.open(path) as store, client_of(path, Options(live=live)) as client:
+        for key, queue in store.queues.items():
+            expected = [unit.physical_offset for _, unit in queue.units()]
+            assert [each.physical_offset for each in client.all_of(*key)] == expected
+            for place in expected[:1]:
+                found = client.call(Request.VIEW_MESSAGE_BY_ID, {"offset": place})
+                assert [each.physical_offset for each in records(found.body)] == [place]
+
+
 def test_an_archive_is_served(cases: Library, tmp_path: Path) -> None:
     path = cases.path("ok_540_clean")
     with tarfile.open(tmp_path / "store.tar.gz", "w:gz") as archive:
