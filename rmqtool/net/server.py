@@ -92,7 +92,7 @@ class Server:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """End all connections, wait for the other thread, and save what has been committed."""
+        """End all connections and look-ups, and save what has been committed."""
         if self._server is not None:
             self._server.close()
         if self._ticker is not None:
@@ -100,9 +100,9 @@ class Server:
             await asyncio.gather(self._ticker, return_exceptions=True)
         for connection in list(self.connections):
             connection.abort()
-        if self._lookups:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._lookups:  # one is being made, the others are cancelled
             await asyncio.wait(self._lookups)
-        self._executor.shutdown(cancel_futures=True)
         if self._server is not None:
             await self._server.wait_closed()
         if self._other_view is not None:

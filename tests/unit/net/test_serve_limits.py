@@ -240,6 +240,18 @@ def test_pulls_that_wait_are_limited_and_go_with_their_connection(path: Path) ->
         is_well(server.port)
 
 
+def test_the_end_does_not_wait_for_look_ups(path: Path) -> None:
+    """What is being made is finished, what is not begun is dropped; the connections are closed."""
+    with served(path, Options(limits=Limits(lookups_of_one=100))) as server:
+        client = RemotingClient(server.port)
+        for _ in range(100):
+            client.send(Request.GET_BROKER_CONSUME_STATS)
+        until(lambda: server.server.context.counters.requests[Request.GET_BROKER_CONSUME_STATS] == 100)
+    with client:
+        while client.receive() is not None:
+            pass
+
+
 def test_many_requests_at_once_are_all_answered(path: Path) -> None:
     """Look-ups of one connection are taken a few at a time; answers may come in any order."""
     with (
