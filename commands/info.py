@@ -122,6 +122,12 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
         )
     if found["checkpoint"] is not None:
         yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
+    if found["epochs"]:
+        newest = found["epochs"][-1]
+        yield (
+            f"epochs       {len(found['epochs'])}, the newest is {newest['epoch']}"
+            f" from offset {newest['start_offset']}"
+        )
     for part in found["unsupported"]:
         yield f"not read     {part['what']} in {part['form']}: {part['path']}"
     yield from _unreadable_lines(found["unreadable"])

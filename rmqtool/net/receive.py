@@ -34,6 +34,7 @@ from rmqtool.net.ha_connection import (
     ControllerConnection,
     HaConnection,
 )
+from rmqtool.net.log_end import UNSYNCED_BYTES
 from rmqtool.net.replica import Replica, open_replica
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ From = Literal["oldest", "last"] | int
 _BATCH_BYTES = 8 << 20
 """Bytes that are written and flushed together at most, besides the rest of one record."""
 _FLUSH_SECONDS = 1.0  # without --ack flushed
+_UNFLUSHED_BYTES = UNSYNCED_BYTES // 2 - _BATCH_BYTES
 _TICK_SECONDS = 0.2
 _HEAD_BYTES = max(layout.size for layout in form.HEADS.values())
 _RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0)
@@ -247,7 +249,7 @@ class Receiver:
                     self._store(replica, connection, stream)
         if got:
             self._store(replica, connection, stream)
-        elif self._request.ack != "flushed" and time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+        elif self._request.ack != "flushed" and self._is_flush_due(replica):
             self._flush(replica)
         connection.keep_alive()
         self._look_at_config()
@@ -261,17 +263,22 @@ class Receiver:
             try:
                 stream.store(self._request.until_ms)
             finally:
-                if ack == "flushed" or time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+                if ack == "flushed" or self._is_flush_due(replica):
                     self._flush(replica)
             if stream.is_compared:
                 replica.save_epochs(stream.epochs)
-            self.progress.end = replica.end
+            self.progress.end, self.progress.flushed = replica.end, replica.flushed
             safe = {"flushed": replica.flushed, "written": replica.end, "none": -1}[ack]
             if safe > max(connection.reported, 0) and stream.is_compared:
                 connection.report(safe)
                 self.progress.acknowledged = safe
         if stream.is_cut:
             self._is_done = True
+
+    def _is_flush_due(self, replica: Replica) -> bool:
+        """Bytes that are not flushed must not reach beyond what is compared after a loss of power."""
+        unflushed = replica.end - replica.flushed
+        return unflushed > _UNFLUSHED_BYTES or time.monotonic() - self._flushed_at > _FLUSH_SECONDS
 
     def _flush(self, replica: Replica) -> None:
         replica.flush()

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from rmqtool.check.verify.files import check_files
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import epoch
 from rmqtool.formats import index as index_format
 from rmqtool.formats import ledger as ledger_format
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
@@ -75,7 +77,8 @@ def store_info(store: Store) -> Info:
     """The overview as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
-    commit_log, ledger, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
+    commit_log, ledger, topics, index, checkpoint, epochs, state, behind, power_failure, disk, problems,
+    unsupported,
     unreadable. Parts that the input lacks are None. `problems` are findings from the names and
     sizes of files.
     """
@@ -106,6 +109,7 @@ def store_info(store: Store) -> Info:
             name: getattr(checkpoint, name) for name in (
                 "physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp",
                 "master_flushed_offset", "confirm_phy_offset")},
+        "epochs": _epochs(store, unreadable),
         "state": _state(layout, holder),
         "behind": {
             "queues_bytes": max(tail.end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
@@ -268,6 +272,17 @@ def _checkpoint(store: Store, unreadable: _Unreadable) -> checkpoint_format.Chec
         return checkpoint_format.decode(data) if data is not None else None
     except FormatError:
         return None
+
+
+def _epochs(store: Store, unreadable: _Unreadable) -> list[Info] | None:
+    """The epochs of controller mode, by rising number; None without an epoch file that can be read."""
+    path = store.layout.epoch
+    data = unreadable.read_head(path, READ_LIMIT) if path is not None else None
+    try:
+        found = epoch.decode(data) if data is not None else None
+    except FormatError:  # verify reports it
+        return None
+    return None if found is None else [entry._asdict() for entry in found]
 
 
 def _state(layout: StoreLayout, holder: LockState) -> Info:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.formats import checkpoint, index, message
+from rmqtool.formats import checkpoint, epoch, index, message
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit, encode_unit
 from rmqtool.formats.index import decode_header
 from rmqtool.read.store import Store
@@ -20,6 +20,7 @@ from rmqtool.report.residency import extent_count, residency_rows
 from rmqtool.storage.page_cache import resident_bytes
 from tests.support.build_store import file_name, placed, write_sparse
 from tests.support.records import STORE_TIMESTAMP, record
+from tests.support.replication import make_master
 from tests.support.stores import Library, case, real_cases
 from tests.support.trees import unchanged
 from tests.support.whole_store import keyed, write_whole
@@ -318,3 +319,14 @@ class TestResidency:
         with Store.open(root) as store:
             (row,) = (row for row in residency_rows(store) if row["path"].endswith("8192"))
         assert (row["size_bytes"], row["resident_bytes"]) == (0, 0)
+
+
+def test_epochs_of_controller_mode(tmp_path: Path) -> None:
+    """As the epoch file has them; None without one, and where it cannot be read."""
+    root = make_master(tmp_path / "store", 3)
+    assert info_of(root)["epochs"] is None
+    entries = [epoch.Entry(1, 0), epoch.Entry(3, 500)]
+    (root / "epochFileCheckpoint").write_bytes(epoch.encode(entries))
+    assert info_of(root)["epochs"] == [{"epoch": 1, "start_offset": 0}, {"epoch": 3, "start_offset": 500}]
+    (root / "epochFileCheckpoint").write_bytes(b"2\n0\n1-0\n")
+    assert info_of(root)["epochs"] is None
