@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from rmqtool.formats import (
     fastjson,
     index,
     java,
+    ledger,
     markers,
     message,
     message_id,
@@ -50,7 +52,8 @@ from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.read.filter import parser
 from rmqtool.storage.source import BytesSource
 from tests.support.records import is_filler, record
-from tests.support.scan_logs import HOST_V6, blank, log, values
+from tests.support.scan_logs import HOST_V6, blank, file_end, log, values
+from tests.support.scan_logs import entries as entry_log
 from tests.unit.write.test_json_columns import check as check_json_lines
 
 BASE = 1 << 30
@@ -134,6 +137,12 @@ def _logs() -> tuple[bytes, ...]:
     whole = log(*_records(), base=BASE)
     end = replace(_records()[0], physical_offset=BASE + len(whole))
     return whole, whole + blank(300), whole + bytes(300), whole + blank(300, message.encode(end)), whole[:-3]
+
+
+@cache
+def _ledgers() -> tuple[bytes, ...]:
+    whole = entry_log(*_records(), base=BASE)
+    return whole, whole + file_end(300), whole + bytes(300), whole + file_end(9, whole[:300]), whole[:-3]
 
 
 def _record_bytes() -> tuple[bytes, ...]:
@@ -260,6 +269,29 @@ def _walk(data: Input, random: Random) -> None:
     for event in walk(BytesSource(data), window=window, **options):
         if isinstance(event, Frames):
             _columns(event)
+
+
+def _entries(data: Input, random: Random) -> None:
+    """As `_walk`, over a file of a DLedger log."""
+    options = {
+        "file_from_offset": BASE,
+        "crc": random.random() < 0.8,
+        "check_stored_offset": random.random() < 0.8,
+        "entry_header": ledger.HEADER_SIZE,
+        "check_entries": random.random() < 0.8,
+    }
+    window = random.choice((1, 100, 333, 1000, 1 << 20))
+    plain = values(walk_reference(BytesSource(data.tobytes()), **options))
+    assert values(walk(BytesSource(data), window=window, **options)) == plain
+    for event in walk(BytesSource(data), window=window, **options):
+        if isinstance(event, Frames):
+            event.entry_headers()
+
+
+def _ledger_state(data: bytes) -> Iterator[object]:
+    for decode in (ledger.decode_ends, ledger.decode_term):
+        with suppress(FormatError):
+            yield decode(data)
 
 
 def _columns(frames: Frames) -> None:
@@ -414,6 +446,10 @@ def _frames() -> tuple[bytes, ...]:
 DECODERS: dict[str, Decoder] = {
     "record": Decoder(_every_record, _record_bytes),
     "walk": Decoder(_walk, _logs),
+    "entries": Decoder(_entries, _ledgers),
+    "ledger state": Decoder(
+        _whole(_ledger_state), lambda: (b"committedIndex=9\nendIndex=9\n", b"currTerm=1\n")
+    ),
     "judge": Decoder(_judge, _logs),
     "properties": Decoder(_properties, _property_strings),
     "batch items": Decoder(_whole(batch.decode_items), lambda: (_items(),)),

@@ -16,16 +16,18 @@ from rmqtool.problems import PROBLEMS
 from rmqtool.write.store_writer import StoreWriter
 from tests.fuzz.case import Case, Failure, judge
 from tests.fuzz.mutate import NUMBERS, TEXTS, mutate, mutate_json
+from tests.support.build_store import LOG_FILE_SIZE
 from tests.support.confined import Ended, confined
 from tests.support.crash_child import DELAY_LEVEL, Scenario, message
 from tests.support.damage import random_edits
+from tests.support.ledgers import write_ledger
 from tests.support.stores import Library, damage
 from tests.support.trees import copy_tree, tree_rows
-from tests.support.whole_store import write_everything
+from tests.support.whole_store import keyed, write_everything, write_keys, write_state, write_units
 
 # Seldom: these are larger, and of real brokers.
-_REAL = ("ok_540_small_ipv6", "ok_540_small_propcrc", "ok_497_small_ipv6")
-_MADE = ("everything", "written", "waiting")
+_REAL = ("ok_540_small_ipv6", "ok_540_small_propcrc", "ok_497_small_ipv6", "kind_dledger_540")
+_MADE = ("everything", "written", "waiting", "ledger")
 _CODES = (0, 1, 2, 3, 4)
 _CPU_SECONDS = 60  # of one command, which takes some hundredths
 _CODE_OF = {problem.code for problem in PROBLEMS}
@@ -394,4 +396,12 @@ def _without_clock(root: Path) -> None:
         path.write_text(re.sub(r'"timestamp":\s*\d+', '"timestamp":1700000000000', path.read_text()))
 
 
-_MAKERS = {"everything": write_everything, "written": _written, "waiting": _waiting}
+def _ledger(root: Path) -> None:
+    """A DLedger log of three files, with queues, index and config."""
+    stored = write_ledger(root / "dledger-n0", keyed(40), file_size=LOG_FILE_SIZE, term=3)
+    write_units(root, stored)
+    write_keys(root, stored)
+    write_state(root, stored)
+
+
+_MAKERS = {"everything": write_everything, "written": _written, "waiting": _waiting, "ledger": _ledger}
