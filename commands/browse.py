@@ -22,6 +22,7 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
 
     \b
       1 2 3   topics, consumer groups with their lag, findings
+      4       the commit log by its files, also of stores without queues
       /       filter the list; in messages: find a key
       f       find a message by message id, unique key or key
       t       go to a time

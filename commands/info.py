@@ -255,7 +255,8 @@ def _topic_lines(topics: list[dict[str, Any]], *, every_queue: bool) -> Iterator
         yield from Output.table_lines(rows, _QUEUE_COLUMNS)
         return
     largest = sorted(topics, key=lambda topic: (-topic["messages"], topic["topic"]))
-    yield from Output.table_lines(largest[:_TOPICS_SHOWN], ("topic", ("queues", "queue_count"), "messages"))
+    rows = [{**topic, "queues": topic["queue_count"]} for topic in largest[:_TOPICS_SHOWN]]
+    yield from Output.table_lines(rows, ("topic", "queues", "messages"))
     if len(topics) > _TOPICS_SHOWN:
         yield f"... and {len(topics) - _TOPICS_SHOWN} more topics (--queues shows all)"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar
 
 from textual import work
@@ -17,11 +18,14 @@ from rmqtool.commands.browser.checks import FindingsView
 from rmqtool.commands.browser.dialogs import Prompt
 from rmqtool.commands.browser.grid import Line
 from rmqtool.commands.browser.lists import GroupsView, HitsView, TopicsView, open_record
+from rmqtool.commands.browser.log import FilesView
 from rmqtool.commands.browser.view import View
 from rmqtool.errors import RmqtoolError
 from rmqtool.read.store import Store
 from rmqtool.report.browse.record import row_at
 from rmqtool.report.browse.topics import Topics
+
+_WARM_UP_S = 1.0
 
 CommandLine = Callable[[Sequence[str]], str | None]
 """Return a command line for a shell from words; STORE stands for the store."""
@@ -37,6 +41,7 @@ class BrowseApp(App[None]):
         Binding("1", "show('topics')", show=False),
         Binding("2", "show('groups')", show=False),
         Binding("3", "show('findings')", show=False),
+        Binding("4", "show('log')", show=False),
         Binding("f", "find", show=False),
         Binding("at", "physical", show=False),
     ]
@@ -52,8 +57,10 @@ class BrowseApp(App[None]):
     def on_mount(self) -> None:
         """Show the topics."""
         self.push_screen(TopicsView())
-        # What explains a record loads construct: now, not when the first record is opened.
-        self._reader.submit(__import__, "rmqtool.formats.structures")
+        if not self.store.queues and self.store.layout.commit_log:
+            self.push_screen(FilesView())  # only the log can be browsed
+        # What explains a record loads construct: before a record is opened, but after the first screen.
+        self.set_timer(_WARM_UP_S, lambda: self._reader.submit(import_module, "rmqtool.formats.structures"))
 
     def on_unmount(self) -> None:
         """Let the thread end; nothing waits for what it still reads."""
@@ -115,10 +122,10 @@ class BrowseApp(App[None]):
             self.pop_screen()
 
     def action_show(self, name: str) -> None:
-        """Show one of the three lists at the bottom, and leave all others."""
+        """Show one of the lists at the bottom, and leave all others."""
         while sum(isinstance(each, View) for each in self.screen_stack) > 1:
             self.pop_screen()
-        views: dict[str, type[View]] = {"groups": GroupsView, "findings": FindingsView}
+        views: dict[str, type[View]] = {"groups": GroupsView, "findings": FindingsView, "log": FilesView}
         if name in views:
             self.push_screen(views[name]())  # type: ignore[call-arg]
 

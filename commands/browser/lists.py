@@ -75,11 +75,12 @@ class TopicsView(View):
     KEYS = (
         ("enter", "open", "show the queues of the topic"),
         ("/", "filter", "show only topics whose name contains a text"),
-        ("f", "find", "find a message by message id, unique key or key"),
+        ("f", "find", ""),
         ("2", "groups", ""),
         ("3", "findings", ""),
+        ("4", "log", ""),
     )
-    EMPTY = "the store has no topics"
+    EMPTY = "the store has no queues that can be read; 4 shows the commit log"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", show=False)]
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.commands.browser.app import BrowseApp
 
 GENERAL: Keys = (
-    ("1 2 3", "", "topics, consumer groups, findings"),
+    ("1 2 3 4", "", "topics, consumer groups, findings, the files of the commit log"),
     ("f", "", "find a message by message id, unique key or key"),
     ("@", "", "go to a physical offset of the commit log"),
     ("r", "", "read the store again"),

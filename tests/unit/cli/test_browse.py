@@ -95,7 +95,8 @@ def browse(path: Path, steps: Callable[[Terminal], Awaitable[None]], size: tuple
             app = BrowseApp(store, None, lambda words: " ".join(words) or None)
             async with app.run_test(size=size) as pilot:
                 terminal = Terminal(app, pilot)
-                await terminal.to("TopicsView")
+                await terminal.until(lambda: type(app.screen).__name__ in ("TopicsView", "FilesView"))
+                await terminal.press()
                 await steps(terminal)
             app.store.close()
 
@@ -438,6 +439,28 @@ def test_forms_that_cannot_be_read(cases: Library, name: str) -> None:
         await terminal.to("HitsView")
 
     browse(cases.path(name), steps)
+
+
+def test_the_log_of_a_single_file(cases: Library) -> None:
+    """Without queues the browser begins with the files of the log; enter shows their records in order."""
+
+    async def steps(terminal: Terminal) -> None:
+        await terminal.to("FilesView")
+        assert terminal.lines[1].split()[:4] == ["…1048576", "1048576", "1.0", "MiB"]
+        await terminal.press("enter")
+        await terminal.to("FileView")
+        await terminal.until(lambda: len(terminal.grid.source.numbers) == 200)
+        first = terminal.grid.known(0).item
+        assert first.physical_offset == 1 << 20 and first.topic in terminal.lines[1]
+        while "so far" in terminal.bar("status"):
+            await terminal.press("end")
+        await terminal.press("end")
+        assert "the end mark" in terminal.lines[-1]
+        await terminal.press("up", "enter")
+        await terminal.to("RecordView")
+        await terminal.until(lambda: "status" in terminal.text)
+
+    browse(cases.path("ok_540_clean") / "commitlog" / f"{1 << 20:020}", steps)
 
 
 def test_help_names_the_keys(cases: Library) -> None:

@@ -14,6 +14,7 @@ from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.problems import BY_CODE
 from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.report.browse.groups import group_rows
+from rmqtool.report.browse.log import FileRecords, file_row
 from rmqtool.report.browse.messages import MessageRow, QueueMessages
 from rmqtool.report.browse.record import record_at, row_at
 from rmqtool.report.browse.topics import Topics, queue_rows
@@ -146,6 +147,22 @@ def test_every_byte_leads_to_its_record(cases: Library) -> None:
         after = row_at(store, store.end_offset() + 5)
         assert after.note == "zeros to the end of the file"
         assert record_at(store, after, None).size is None
+
+
+def test_the_files_of_the_log(cases: Library) -> None:
+    """Every event of a walk over the log is one row, damage with its code."""
+    for name in ("ok_540_clean", "bad_cl04_wrong_length", "bad_cl10_bad_blank"):
+        with Store.open(cases.path(name)) as store:
+            rows = []
+            for file in store.layout.commit_log:
+                assert file_row(store, file).problems == ()
+                records = FileRecords(store, file)
+                while block := records.more(100):
+                    rows += block
+            events = list(store.events())
+            assert [row.physical_offset for row in rows] == [event.physical_offset for event in events]
+            codes = {code for row in rows for code in row.problems}
+            assert name.split("_")[1].upper() in codes or name.startswith("ok") and not codes
 
 
 def test_groups(cases: Library) -> None:
