@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from datetime import tzinfo
-from itertools import chain
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import of_info, span, verdict_lines
+from rmqtool.commands.verdicts import of_info, shortened, span, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK
 from rmqtool.output import Output
-from rmqtool.terminal import counted, format_size
+from rmqtool.terminal import NARROWEST, bar, counted, format_size
 from rmqtool.times import format_duration, format_time
 
-_TOPICS_SHOWN = 20
+_TOPICS_SHOWN, _TOPICS_MIN = 20, 2
+_AROUND_TOPICS = 5  # an empty line, two of the heading, one for the other topics, the prompt
+_BAR_WIDTH = 12
 _PROBLEMS_SHOWN = 5
 _UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
 Queues = Annotated[
-    bool, typer.Option("--queues", help="Show every queue and every topic, not only the largest 20.")
+    bool, typer.Option("--queues", help="Show every queue and every topic, not only the largest.")
 ]
 Residency = Annotated[
     bool,
@@ -56,11 +59,41 @@ def info(
             from rmqtool.report.residency import residency_rows
 
             found["residency"] = list(residency_rows(opened))
-    lines = chain(
-        _lines(found, zone, every_queue=queues), verdict_lines(of_info(found), next=_next(store, found))
-    )
-    writer.write_object(_with_times(found, zone), lines)
+    writer.write_object(_with_times(found, zone), _screen(store, found, zone, every_queue=queues))
     return EXIT_INPUT if found["unsupported"] or found["unreadable"] else EXIT_OK
+
+
+def _screen(
+    store: options.StoreOptions, found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool
+) -> Iterator[str]:
+    """Yield the report; on a terminal it fits the screen, and shows fewer topics for that."""
+    columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
+    head = list(_fitted(_lines(found, zone), columns))
+    tail = list(_fitted(verdict_lines(of_info(found), next=_next(store, found)), columns))
+    shown = _TOPICS_SHOWN
+    if lines is not None and columns is not None and "residency" not in found:
+        used = sum(max(-(-len(line) // columns), 1) for line in (*head, *tail))
+        shown = min(max(lines - used - _AROUND_TOPICS, _TOPICS_MIN), shown)
+    yield from head
+    yield from _topic_lines(found["topics"], shown, every_queue=every_queue)
+    if "residency" in found:
+        yield ""
+        yield from Output.table_lines(
+            [_sizes_as_text(row) for row in found["residency"]],
+            ("path", "size", "allocated", "resident", "extents"),
+        )
+    yield from tail
+
+
+def _fitted(lines: Iterable[str], columns: int | None) -> Iterator[str]:
+    """Yield lines broken between words at the width of the terminal; a path and a command stay whole."""
+    from textwrap import wrap
+
+    for line in lines:
+        if columns is None or len(line) <= columns or line.startswith("next ") or " " not in line[13:]:
+            yield line
+        else:
+            yield from wrap(line, max(columns, NARROWEST), subsequent_indent=" " * 13, break_on_hyphens=False)
 
 
 def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
@@ -97,7 +130,7 @@ def _time(timestamp_ms: int | None, zone: tzinfo | None) -> str | None:
     return format_time(timestamp_ms, zone) if timestamp_ms else None
 
 
-def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> Iterator[str]:
+def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     yield f"{found['kind']:<13}{found['path']}"
     if found["written_by"] is not None:
         versions = ", ".join(str(version) for version in found["record_versions"]) or "none"
@@ -118,7 +151,7 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
         index = found["index"]
         yield (
             f"index        {counted(index['files'], 'file')}, {index['entries']} entries,"
-            f" {_span(index['first_timestamp'], index['last_timestamp'], zone)}"
+            f" up to {_time(index['last_timestamp'], zone) or 'no time'}"
         )
     if found["checkpoint"] is not None:
         yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
@@ -132,13 +165,11 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
         yield f"not read     {part['what']} in {part['form']}: {part['path']}"
     yield from _unreadable_lines(found["unreadable"])
     yield from _problem_lines(found["problems"])
-    yield from _topic_lines(found["topics"], every_queue=every_queue)
-    if "residency" in found:
-        yield ""
-        yield from Output.table_lines(
-            [_sizes_as_text(row) for row in found["residency"]],
-            ("path", "size", "allocated", "resident", "extents"),
-        )
+    topics = found["topics"]
+    if topics:
+        count = sum(topic["queue_count"] for topic in topics)
+        total = sum(topic["messages"] for topic in topics)
+        yield f"topics       {len(topics)} with {count} queues, {total} messages"
 
 
 def _ledger_line(ledger: dict[str, Any]) -> str:
@@ -178,9 +209,11 @@ def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
         for name, value in (("queues", behind["queues_bytes"]), ("index", behind["index_bytes"]))
         if value is not None
     ]
+    if behind["queues_bytes"] == behind["index_bytes"] == 0:
+        parts = ["queues and index level with the log"]
     if parts:
         yield f"dispatch     {', '.join(parts)}"
-    if risk is not None:
+    if risk is not None and risk["records"]:
         yield f"power loss   {_risk_text(risk)}"
 
 
@@ -200,8 +233,6 @@ def _problem_lines(problems: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _risk_text(risk: dict[str, Any]) -> str:
-    if not risk["records"]:
-        return "nothing: the checkpoint covers the whole log"
     count = f"up to {risk['records']}" if risk["records_exact"] else f"more than {risk['records']}"
     seconds = ""
     if risk["seconds"] is not None:
@@ -225,15 +256,17 @@ def _state_text(state: dict[str, Any]) -> str:
 
 
 def _checkpoint_text(checkpoint: dict[str, Any], zone: tzinfo | None) -> str:
-    """The three times; a part that has the time of the one before stands with it."""
-    parts: list[list[str]] = []
-    for label, name in (("log", "physic"), ("queues", "logics"), ("index", "index")):
-        time = _time(checkpoint[f"{name}_msg_timestamp"], zone) or "never"
-        if parts and parts[-1][1] == time:
-            parts[-1][0] += f" and {label}"
-        else:
-            parts.append([label, time])
-    return ", ".join(map(" ".join, parts))
+    """The three times, the date once if they share it; parts with the same time stand together."""
+    names = {"log": "physic", "queues": "logics", "index": "index"}
+    found = {label: _time(checkpoint[f"{name}_msg_timestamp"], zone) for label, name in names.items()}
+    known = [time for time in found.values() if time is not None]
+    is_one_day = len(known) == len(found) and len({(time[:10], time[23:]) for time in known}) == 1
+    parts: dict[str, list[str]] = {}
+    for label, time in found.items():
+        shown = "never" if time is None else time[11:19] if is_one_day else time
+        parts.setdefault(shown, []).append(label)
+    text = ", ".join(f"{' and '.join(labels)} {shown}" for shown, labels in parts.items())
+    return f"{known[0][:10]} {text}{known[0][23:]}" if is_one_day else text
 
 
 def _span(first_ms: int | None, last_ms: int | None, zone: tzinfo | None) -> str:
@@ -243,22 +276,28 @@ def _span(first_ms: int | None, last_ms: int | None, zone: tzinfo | None) -> str
     return span(first, last)
 
 
-def _topic_lines(topics: list[dict[str, Any]], *, every_queue: bool) -> Iterator[str]:
+def _topic_lines(topics: list[dict[str, Any]], shown: int, *, every_queue: bool) -> Iterator[str]:
+    """Yield the topics with the most messages, with bars in proportion to the first."""
     if not topics:
         return
-    total = sum(topic["messages"] for topic in topics)
-    count = sum(topic["queue_count"] for topic in topics)
-    yield f"topics       {len(topics)} with {count} queues, {total} messages"
     yield ""
     if every_queue:
         rows = [{"topic": topic["topic"], **queue} for topic in topics for queue in topic["queues"]]
         yield from Output.table_lines(rows, _QUEUE_COLUMNS)
         return
     largest = sorted(topics, key=lambda topic: (-topic["messages"], topic["topic"]))
-    rows = [{**topic, "queues": topic["queue_count"]} for topic in largest[:_TOPICS_SHOWN]]
-    yield from Output.table_lines(rows, ("topic", "queues", "messages"))
-    if len(topics) > _TOPICS_SHOWN:
-        yield f"... and {len(topics) - _TOPICS_SHOWN} more topics (--queues shows all)"
+    rows = [
+        {
+            "topic": shortened(topic["topic"]), "queues": topic["queue_count"], "messages": topic["messages"],
+            "share": bar(topic["messages"], largest[0]["messages"], _BAR_WIDTH),
+        }
+        for topic in largest[:shown]
+    ]  # fmt: skip
+    yield from Output.table_lines(rows, ("topic", "queues", "messages", "share"))
+    rest = largest[shown:]
+    if rest:
+        count = sum(topic["messages"] for topic in rest)
+        yield f"and {counted(len(rest), 'more topic')} with {counted(count, 'message')}; --queues shows all"
 
 
 def _sizes_as_text(row: dict[str, Any]) -> dict[str, Any]:

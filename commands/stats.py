@@ -17,6 +17,7 @@ from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.verdicts import of_lag
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
+from rmqtool.terminal import bar
 from rmqtool.times import format_duration, format_time, parse_time
 
 if TYPE_CHECKING:
@@ -225,7 +226,6 @@ def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone:
 BAR_WIDTH = 20
 ROWS_SHOWN = 20
 """Rows of a section that are shown if several sections are."""
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MEASURED = {"messages": "bytes", "lag": "lag_messages", "delayed": "count", "transactions": "count"}
 _TITLES = {
     "messages": "Messages",
@@ -305,15 +305,7 @@ def _with_bars(section: Section) -> Iterable[Row]:
     rows = list(section.rows)
     most = max((row[name] or 0 for row in rows), default=0)
     for row in rows:
-        yield _rounded(row) | {"share": bar(row[name] or 0, most)}
-
-
-def bar(value: int, most: int) -> str:
-    """Return a bar of up to BAR_WIDTH characters; it is empty only for 0."""
-    if value <= 0 or most <= 0:
-        return ""
-    eighths = max(round(value / most * BAR_WIDTH * 8), 1)
-    return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+        yield _rounded(row) | {"share": bar(row[name] or 0, most, BAR_WIDTH)}
 
 
 _SPARKS = "▁▂▃▄▅▆▇█"

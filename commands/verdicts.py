@@ -41,15 +41,15 @@ def by_name(counts: Mapping[str, int], what: str, names: str = "topic") -> str:
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     text = counted(sum(counts.values()), what)
     if len(largest) == 1:
-        return f"{text} of {_shortened(largest[0][0])}"
-    parts = [f"{count} of {_shortened(name)}" for name, count in largest[:_NAMES_SHOWN]]
+        return f"{text} of {shortened(largest[0][0])}"
+    parts = [f"{count} of {shortened(name)}" for name, count in largest[:_NAMES_SHOWN]]
     rest = largest[_NAMES_SHOWN:]
     if rest:
         parts.append(f"{sum(count for _, count in rest)} of {counted(len(rest), f'more {names}')}")
     return f"{text} ({listed(parts)})"
 
 
-def _shortened(name: str) -> str:
+def shortened(name: str) -> str:
     """Return a name, escaped, of at most 48 characters; a longer one loses its middle."""
     name = escape(name)
     return name if len(name) <= _NAME_LENGTH else f"{name[:30]}…{name[-_NAME_LENGTH + 31 :]}"
@@ -269,7 +269,7 @@ def of_trace(rows: Sequence[Row]) -> str:
     first = visible[0]["physical_offset"] if visible else origin
     groups = [row for row in rows if row["kind"] == "group" and row["physical_offset"] == first]
     for state, text in _STATES.items():
-        names = [_shortened(row["group"]) for row in groups if row["state"] == state]
+        names = [shortened(row["group"]) for row in groups if row["state"] == state]
         if names:
             parts.append(f"{text} {listed(names)}")
     for kind, text in _KINDS.items():
@@ -279,7 +279,7 @@ def of_trace(rows: Sequence[Row]) -> str:
                 found.setdefault(row["group"] or row["topic"], []).append(row)
         for name, records in found.items():
             times = f" {len(records)} times" if len(records) > 1 else ""
-            parts.append(f"{text} {_shortened(name)}{times}, last stored {records[-1]['time']}")
+            parts.append(f"{text} {shortened(name)}{times}, last stored {records[-1]['time']}")
     waiting = [row for row in steps if row["state"] in ("waiting", "open")]
     parts += [_WAITING[row["state"]] for row in waiting]
     if not parts:

@@ -41,6 +41,17 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(value: int, most: int, width: int) -> str:
+    """A bar of up to `width` characters, in proportion to `most`; it is empty only for 0."""
+    if value <= 0 or most <= 0:
+        return ""
+    eighths = max(round(value / most * width * 8), 1)
+    return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
 def print_error(text: str) -> None:
     """Prints one escaped line on stderr; a terminal that is narrower shows it on several.
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import subprocess
+import termios
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wcwidth import wcswidth
 
+from rmqtool.cli import main
 from rmqtool.commands.info import info
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError
 from rmqtool.formats import message
@@ -30,7 +37,9 @@ from tests.support.build_store import (
     write_store,
 )
 from tests.support.ordinary_user import as_nobody, open_to_all
+from tests.support.programs import RMQTOOL, started, surroundings
 from tests.support.records import record
+from tests.support.stores import Library
 
 HUGE = 1 << 30
 
@@ -180,3 +189,42 @@ def test_a_torn_record_that_has_a_unit(root: Path) -> None:
         tail = store.commit_log.tail([(last.physical_offset, last.message.total_size)])
     assert tail.end == last.physical_offset
     assert tail.last is not None and tail.last.physical_offset == records[-2].physical_offset
+
+
+def screen(store: Path, columns: int, lines: int) -> list[str]:
+    """What `info` prints on a terminal of this size."""
+    primary, secondary = os.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    env = {name: value for name, value in surroundings().items() if name not in ("COLUMNS", "LINES")}
+    shown = b""
+    with started(
+        [*RMQTOOL, "info", store.name], env=env, stdout=secondary, stdin=subprocess.DEVNULL, cwd=store.parent
+    ):
+        os.close(secondary)
+        with suppress(OSError):  # EIO: the program ended
+            while piece := os.read(primary, 1 << 16):
+                shown += piece
+    os.close(primary)
+    return shown.decode().replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize(
+    "name", ["ok_540_clean", "torn_497_killed_burst", "bad_cf08_consumer_offsets_missing"]
+)
+def test_a_terminal_shows_one_screen(cases: Library, name: str) -> None:
+    """All lines, and the prompt after them, are on a screen of 80 by 24; a larger one has more topics."""
+    small, large = (screen(cases.path(name), columns, lines) for columns, lines in ((80, 24), (120, 50)))
+    assert len(small) <= 23 and len(large) <= 49
+    assert max(map(wcswidth, small)) <= 80
+    assert small[0].startswith("store ") and small[-1].startswith("next ")
+    for label in ("written by", "state", "commit log", "messages", "disk", "dispatch", "topics", "verdict"):
+        assert [line for line in small if line.startswith(label)], label
+    bars = [sum(line[-1:] in ("█", *"▏▎▍▌▋▊▉") for line in shown) for shown in (small, large)]
+    assert 2 <= bars[0] < bars[1]
+
+
+def test_a_pipe_gets_the_largest_topics(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(cases.path("ok_540_clean"))]) == EXIT_OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "and 5 more topics with 9 messages; --queues shows all" in lines
+    assert "checkpoint   2026-11-21 log 08:51:16, queues 08:51:16, index 08:50:29+00:00" in lines

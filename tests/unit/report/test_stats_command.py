@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.stats import BAR_WIDTH, bar, sparkline
+from rmqtool.commands.stats import BAR_WIDTH, sparkline
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.stats import lag, overview, pending, transactions
 from rmqtool.report.stats.timeline import Bars, Timeline
+from rmqtool.terminal import bar
 from tests.support.build_store import write_log
 from tests.support.dumps import SMALL, facts_of, flip
 from tests.support.hard_limits import size_limit
@@ -70,8 +71,8 @@ def test_table_has_bars(small: Path, stats: Stats) -> None:
     lines = stats(small, "--format", "table").out.decode().splitlines()
     assert "share" in lines[0] and len(lines) == len({fact["topic"] for fact in facts_of(SMALL)}) + 2
     assert max(line.count("█") for line in lines) == BAR_WIDTH
-    assert bar(0, 10) == "" and bar(1, 10**9) == "▏" and bar(5, 10) == "█" * (BAR_WIDTH // 2)
-    assert bar(10, 10) == "█" * BAR_WIDTH
+    assert bar(0, 10, 20) == "" and bar(1, 10**9, 20) == "▏" and bar(5, 10, 20) == "█" * 10
+    assert bar(10, 10, BAR_WIDTH) == "█" * BAR_WIDTH
 
 
 def test_everything(cases: Library, stats: Stats) -> None:
