@@ -78,7 +78,7 @@ class Chart:
 
     def label(self, left: float, top: float, text: str, kind: str = "tick") -> None:
         """Add a text; those at the edges stay inside of the chart."""
-        half = len(text) * 0.65  # percent of a chart of 480 pixels
+        half = len(text) * 1.2  # percent of a chart of 280 pixels
         anchor = "start" if left < half else "end" if left > 100 - half else "middle"
         self.shapes.append(
             Shape("text", {"x": f"{min(max(left, 0), 100):.3f}%", "y": f"{top:.1f}", "text-anchor": anchor,

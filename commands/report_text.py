@@ -182,7 +182,8 @@ class _Page:
         return {
             "level": _LEVELS[each.severity], "severity": each.severity, "certainty": each.certainty,
             "name": each.name, "path": each.path, "message": _sentence(each.message),
-            "cost": f"the broker {each.cost[8:]}" if each.cost.startswith("broker: ") else each.cost,
+            "effect": "Broker" if each.cost.startswith("broker: ") else "Effect",
+            "cost": each.cost.removeprefix("broker: "),
             "cure": each.cure, "command": self.command(each.command), "count": each.count,
             "paths": each.paths[1:],
         }  # fmt: skip
