@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("info", "browse", "dump", "lookup", "tail", "stats", "sql", "report"),
-    "Check": ("doctor", "verify", "diff"),
+    "Check": ("doctor", "verify", "diff", "bundle"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),

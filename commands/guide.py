@@ -29,7 +29,7 @@ _PURPOSE_OF = {
     " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"
     " --stats --rebuild-report --show --nagios --prometheus",
     OUTPUT: "--output --output-format --compression --partition-by --file-size --row-group --cursor-file"
-    " --spreadsheet",
+    " --spreadsheet --redact",
     CHANGE: "--mode --fill --apply --plan --write-plan --backup-dir --undo --keep-hours --until-free --before"
     " --archive --create-topic --rename-topic",
 }
@@ -124,6 +124,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
         ("Check that an older backup agrees with its source", "rmqtool diff STORE BACKUP --common"),
         ("Get every difference in a script", "rmqtool diff STORE BACKUP --json"),
+    ),
+    "bundle": (
+        ("Write an archive for a report", "rmqtool bundle STORE --output bundle.tar.gz"),
+        ("Replace all names in it", "rmqtool bundle STORE --output bundle.tar.zst --redact"),
+        ("Take in the broker's configuration",
+         "rmqtool bundle STORE --broker-conf broker.conf --output bundle.tar.gz"),
     ),
     "problems": (
         ("List every kind of damage", "rmqtool problems"),
@@ -227,6 +233,7 @@ RELATED: Mapping[str, str] = {
     "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
     "doctor": "info(1) verify(1) recover(1) expire(1) problems(1) recovery(7)",
     "diff": "verify(1) append(1) copy(1) recovery(7)",
+    "bundle": "doctor(1) info(1) verify(1)",
     "problems": "verify(1) recover(1) recovery(7)",
     "recover": "verify(1) rebuild(1) recovery(7)",
     "rebuild": "verify(1) recover(1) recovery(7)",

@@ -1,6 +1,7 @@
 """The content of a message: columns, rows, bodies, system topics, and its text as JSON and CSV."""
 
 __all__ = [
+    "arrow_rows",
     "cells",
     "column_arrays",
     "columns",

@@ -1,6 +1,6 @@
 """What a store holds, for people and programs: info, browse, doctor, dump, tail, stats, export, sql, ..."""
 
 __all__ = [
-    "browse", "copy", "doctor", "dump", "export", "host", "info", "residency", "sql", "stats", "summary",
-    "tail", "trace", "warm",
+    "browse", "bundle", "copy", "doctor", "dump", "export", "host", "info", "residency", "sql", "stats",
+    "summary", "tail", "trace", "warm",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ class Result:
 
     def rows(self, tz: tzinfo | None) -> Iterator[Row]:
         """The rows as they are computed, times in `tz`. Raises as `Session.run`."""
-        from rmqtool.report.sql.values import rows_of
+        from rmqtool.message.arrow_rows import rows_of
 
         while True:
             with _explained(self._scans):

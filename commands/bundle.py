@@ -1,0 +1,123 @@
+"""`rmqtool bundle`: a support archive of a store, without message bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.groups import Before, Only, with_groups
+from rmqtool.errors import EXIT_OK, RmqtoolError
+
+if TYPE_CHECKING:
+    from rmqtool.output import Output
+    from rmqtool.read.store import Store
+    from rmqtool.report.bundle.parts import Part
+    from rmqtool.report.bundle.redaction import Redaction
+
+OutputFile = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the archive to this new file: .tar.gz, .tgz or .tar.zst.",
+    ),
+]
+Redact = Annotated[
+    bool,
+    typer.Option(
+        "--redact",
+        help="Replace topics, groups, keys, tags, hosts and message ids by pseudonyms; leave out the values"
+        " of properties.",
+    ),
+]
+
+
+@with_groups
+def bundle(
+    *,
+    store: options.StoreOptions,
+    output: OutputFile,
+    redact: Redact = False,
+    scan: Annotated[options.ScanOptions, Only("jobs"), Before("output")],
+    shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
+) -> int:
+    """Write a support archive of a store, without message bodies.
+
+    The archive has the list of all files, the configuration, the overview of info, the results of
+    doctor, the ends of the queues, the first record of each log file and the last records without their
+    bodies, the versions of rmqtool and its libraries, and facts on this host. It is plain text and JSON:
+    unpack it and read README.txt before you send it. It reads what doctor reads, and at most 64 MiB are
+    packed; the files say what was left out. Secrets in broker.conf are left out.
+
+    --redact replaces names by pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym in the whole
+    archive, so that it still shows what belongs together. Built-in topics keep their names.
+
+    Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
+    written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an
+    error: the archive describes it.
+    """
+    from rmqtool.report.bundle.archive import check_suffix, packed
+    from rmqtool.report.bundle.redaction import Redaction
+    from rmqtool.report.export.new_file import check_new, write_new
+    from rmqtool.storage.output_guard import keep_out
+
+    check_suffix(output)
+    path = options.local_file(output, "--output")
+    check_new(path)
+    writer = shown.writer()
+    redaction = Redaction() if redact else None
+    with store.open(quiet=shown.quiet) as opened:
+        keep_out(opened.layout, path, "the archive", location=opened.location.path)
+        made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)
+    size = write_new(path, [made.data])
+    rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
+    writer.write_object(
+        {"output": str(path), "bytes": size, "redacted": redact, "files": rows},
+        [
+            f"archive      {path}, {size} bytes",
+            f"redacted     {'yes' if redact else 'no: it has names of topics, groups and hosts, and keys'}",
+            *(f"{each['name']:32} {each['bytes']:>9} bytes  {each['about']}" for each in rows),
+            "read README.txt in it before you send it",
+        ],
+    )
+    return EXIT_OK
+
+
+def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output) -> Iterator[Part]:
+    """Make the parts; one that fails is replaced by its error."""
+    from rmqtool.commands import doctor_text
+    from rmqtool.report.bundle import parts
+    from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
+    from rmqtool.report.host import look_at_host
+
+    if redaction is not None:
+        parts.names_of(store, redaction)
+    yield parts.versions()
+    yield parts.host()
+    yield parts.layout(store)
+    yield from parts.configs(store, redaction)
+    total = min(sum(file.size for file in store.layout.commit_log), DEFAULT_READ_LIMIT // 2)
+    try:
+        with writer.progress("bundle", total) as bar:
+            found = examine(store, jobs=jobs, progress=bar.advance)
+        look_at_host(store, found)
+        yield parts.Part("info.json", "the overview of rmqtool info", found.info)
+        yield parts.Part(
+            "doctor.json", "the results of rmqtool doctor",
+            {
+                "verdict": " ".join(doctor_text.verdict(found)),
+                "results": [each.row() for each in found.diagnoses],
+                "starts": [start.row() for start in found.starts],
+                "disk": found.disk,
+                "host": found.host,
+                "not_looked_at": [[each.what, each.reason] for each in found.omissions],
+            },
+        )  # fmt: skip
+    except RmqtoolError as error:
+        yield parts.Part("doctor.txt", "why doctor failed", f"{error.message}: {error.path}")
+    yield parts.queues(store)
+    yield parts.records(store, redaction)

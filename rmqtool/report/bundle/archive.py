@@ -1,0 +1,105 @@
+"""A support archive as a tar file, compressed by its name's suffix.
+
+A reader can look at it before it is sent: it has only plain text and JSON, and a README.txt that lists it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.report.bundle.parts import Part
+from rmqtool.report.bundle.redaction import Redaction
+
+BYTES_MAX: Final = 64 << 20
+"""Bytes of all parts before compression; later parts are left out."""
+SUFFIXES: Final = (".tar.gz", ".tgz", ".tar.zst")
+
+_README: Final = """\
+Support archive of a RocketMQ store, made by rmqtool bundle.
+
+It has plain text and JSON only: read it before you send it. It has no bytes of message bodies.
+{names}
+{files}
+"""
+_PLAIN: Final = """\
+It does have the names of topics, consumer groups, hosts and brokers, and keys, tags and properties of some
+messages. rmqtool bundle --redact replaces them.
+"""
+_REDACTED: Final = """\
+Names of topics, groups, hosts and brokers, keys, tags and message ids are replaced by pseudonyms: the same
+name has the same pseudonym everywhere. Values of properties are left out. Built-in topics keep their names.
+"""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A finished archive: its bytes, and (name, bytes before compression, about) of its files."""
+
+    data: bytes
+    files: Sequence[tuple[str, int, str]]
+
+
+def check_suffix(name: str) -> None:
+    """Raises UsageError for a name that does not say how to compress."""
+    if not name.endswith(SUFFIXES):
+        raise UsageError(f"--output: the name must end with {', '.join(SUFFIXES)}")
+
+
+def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bundle:
+    """The archive of some parts; `name` is that of its file.
+
+    All parts are made before any is rewritten: a name that a later part registers is replaced in all.
+    """
+    check_suffix(name)
+    made = list(parts)
+    files: list[tuple[str, bytes, str]] = []
+    size = 0
+    for part in made:
+        content, path = part.content, part.name
+        if redaction is not None:
+            content, path = redaction.value(content), redaction.text(path)
+        data = _bytes_of(content, path)
+        if size + len(data) > BYTES_MAX:
+            data = f"left out: {len(data)} bytes would exceed the {BYTES_MAX} of an archive\n".encode()
+        size += len(data)
+        files.append((path, data, part.about))
+    lines = "\n".join(f"{path:32} {len(data):>9} bytes  {about}" for path, data, about in files)
+    readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
+    files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
+    tar = io.BytesIO()
+    now = int(time.time())
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, data, _ in files:
+            entry = tarfile.TarInfo(f"rmqtool-bundle/{path}")
+            entry.size, entry.mtime, entry.mode = len(data), now, 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return Bundle(
+        _compressed(tar.getvalue(), name), [(path, len(data), about) for path, data, about in files]
+    )
+
+
+def _bytes_of(content: Any, path: str) -> bytes:
+    if isinstance(content, str):
+        text = content + "\n"
+    elif path.endswith(".jsonl"):
+        text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
+    else:
+        text = json.dumps(content, ensure_ascii=False, indent=1, default=str) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _compressed(data: bytes, name: str) -> bytes:
+    if name.endswith(".zst"):
+        import zstandard
+
+        packed: bytes = zstandard.compress(data)
+        return packed
+    return gzip.compress(data, mtime=0)

@@ -1,0 +1,281 @@
+"""The parts of a support archive: names of files, and what they hold, as values of JSON or text.
+
+Every part is bounded, and says where something was left out. No part has bytes of a message body: records
+are shown by their other fields, and what is decoded from bodies is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from rmqtool import __version__
+from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
+from rmqtool.formats import config_json
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
+from rmqtool.log.events import StoredMessage
+from rmqtool.message.columns import NAMES
+from rmqtool.message.rows import Row, RowFormat, message_row
+from rmqtool.read.store import Store
+from rmqtool.report.bundle.redaction import Redaction
+from rmqtool.storage.config_files import read_file
+from rmqtool.storage.listing import Listing
+
+FILES_MAX: Final = 20_000
+_CONFIG_BYTES: Final = 8 << 20
+_LOG_FILES_MAX: Final = 200
+_QUEUES_MAX: Final = 2_000
+_LAST_RECORDS: Final = 20
+_LAST_BYTES: Final = 1 << 20
+_FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
+_HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
+"""Columns that hold addresses and names in other forms, or by which a body could be guessed."""
+_SECRET: Final = pattern(r"(?i)secret|passw|credential|access.?key|token")
+_FREE_TEXT: Final = frozenset({"expression", "compiledData", "bloomFilterData"})
+"""Members of consumerFilter.json that are written by users, or made of that."""
+_LIBRARIES: Final = ("construct", "llvmlite", "numba", "numpy", "pyarrow", "typer", "zstandard")
+
+
+@dataclass
+class Part:
+    """A file of the archive: its name, one sentence on what it holds, and a value of JSON, rows, or text."""
+
+    name: str
+    about: str
+    content: Any
+
+
+def versions() -> Part:
+    """What made the archive."""
+    libraries: dict[str, str | None] = {}
+    for name in _LIBRARIES:
+        try:
+            libraries[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            libraries[name] = None
+    made = {"rmqtool": __version__, "python": sys.version.split()[0], "platform": platform.platform()}
+    return Part("versions.json", "versions of rmqtool, Python, libraries and system", {**made, **libraries})
+
+
+def layout(store: Store) -> Part:
+    """All files and folders with sizes and times."""
+    rows: list[Row] = []
+    root = store.layout.root
+    if root is None:
+        files = [(store.layout.relative(each.path), each.size) for each in store.layout.commit_log]
+        rows = [{"path": path, "size": size} for path, size in files]
+    else:
+        rows = list(islice(_listed(Listing(), Path(root), ""), FILES_MAX + 1))
+    if len(rows) > FILES_MAX:
+        rows[FILES_MAX:] = [{"left_out": f"only the first {FILES_MAX} entries are listed"}]
+    return Part("layout.jsonl", "every file and folder of the store: size, space on disk, time", rows)
+
+
+def _listed(listing: Listing, folder: Path, name: str) -> Iterator[Row]:
+    for each, status in sorted(listing.entries(folder)):
+        path = f"{name}/{each}" if name else each
+        is_folder = stat.S_ISDIR(status.st_mode)
+        kind = "folder" if is_folder else "file" if stat.S_ISREG(status.st_mode) else "other"
+        yield {
+            "path": path, "kind": kind,
+            "size": None if is_folder else status.st_size,
+            "disk_bytes": None if is_folder else getattr(status, "st_blocks", 0) * 512,
+            "mtime_ms": int(status.st_mtime * 1000), "mode": oct(status.st_mode & 0o7777),
+        }  # fmt: skip
+        if is_folder:
+            yield from _listed(listing, folder / each, path)
+
+
+def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
+    """The configuration files, parsed, and broker.conf without secrets."""
+    root = store.layout.root
+    folder = None if root is None else Path(root) / "config"
+    for name in sorted(Listing().names(folder)) if folder is not None else ():
+        assert folder is not None
+        if not name.removesuffix(".bak").endswith(".json"):
+            continue
+        yield _config(folder / name, f"config/{name}", redaction)
+    conf = store.layout.broker_conf
+    if conf is not None:
+        values = {
+            name: "(left out)" if _SECRET.search(name) else value
+            for name, value in sorted(conf.values.items())
+        }
+        yield Part("broker.conf.json", "the broker's configuration, without secrets", values)
+
+
+def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
+    about = "as it is in the store"
+    try:
+        data = read_file(path, _CONFIG_BYTES + 1)
+    except UnreadableError as error:
+        return Part(f"{name}.txt", "it cannot be read", f"cannot be read: {error.message}")
+    if len(data) > _CONFIG_BYTES:
+        return Part(f"{name}.txt", "left out", f"left out: more than {_CONFIG_BYTES} bytes")
+    loaded = config_json.load_with_bak(data, None)
+    if loaded.document is None:
+        text = f"{len(data)} bytes that cannot be parsed: {loaded.file_error}"
+        if redaction is None:
+            text += "\n\n" + data.decode("utf-8", "backslashreplace")
+        return Part(f"{name}.txt", "it cannot be parsed", text)
+    document: Any = loaded.document
+    return Part(name, about, document if redaction is None else _without_free_text(document))
+
+
+def _without_free_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: "(left out)" if name in _FREE_TEXT else _without_free_text(each)
+            for name, each in value.items()
+        }
+    return [_without_free_text(each) for each in value] if isinstance(value, list) else value
+
+
+def records(store: Store, redaction: Redaction | None) -> Part:
+    """The first record of each log file, and the last records of the log, without bodies."""
+    files = [file for file in store.layout.commit_log if file.size]
+    shown = [
+        *files[: _LOG_FILES_MAX // 2],
+        *files[max(_LOG_FILES_MAX // 2, len(files) - _LOG_FILES_MAX // 2) :],
+    ]
+    rows: list[Row] = []
+    for file in shown:
+        found = store.find(file.file_from_offset)
+        if found is None:
+            rows.append({"physical_offset": file.file_from_offset, "file": store.layout.relative(file.path),
+                         "left_out": "no record can be read at the start of this file"})  # fmt: skip
+        else:
+            rows.append({"part": "first of file", **_record(found, store)})
+    if len(files) > len(shown):
+        rows.append({"left_out": f"the heads of {len(files) - len(shown)} files"})
+    rows += [{"part": "last of log", **_record(found, store)} for found in _last(store)]
+    if redaction is not None:
+        rows = [_hidden(row, redaction) for row in rows]
+    return Part(
+        "records.jsonl", "the first record of each log file and the last records, without bodies", rows
+    )
+
+
+def _last(store: Store) -> list[StoredMessage]:
+    """The last records that follow each other to the end of the log."""
+    files = [file for file in store.layout.commit_log if file.size]
+    found: list[StoredMessage] = []
+    if not files:
+        return found
+    end = store.end_offset()
+    file = next((file for file in reversed(files) if file.file_from_offset < end), files[-1])
+    offset = store.record_before(file, max(end - _LAST_BYTES, file.file_from_offset))
+    while offset < end and (record := store.find(offset)) is not None:
+        found.append(record)
+        offset = record.end
+    return found[-_LAST_RECORDS:]
+
+
+def _record(found: StoredMessage, store: Store) -> Row:
+    names = tuple(name for name in NAMES if name not in _FROM_BODY)
+    form = RowFormat(body="none", names=names)
+    return message_row(found.message, found.physical_offset, store.layout.relative(found.path), form)
+
+
+def _hidden(row: Row, redaction: Redaction) -> Row:
+    """A record's row without the values of its properties, its names registered."""
+    if "topic" not in row:
+        return row
+    redaction.add("topic", [row["topic"]])
+    redaction.add("key", [*(row["keys"] or ()), row["uniq_key"]])
+    redaction.add("tag", [row["tags"]])
+    redaction.add("host", [_address(row["born_host"]), _address(row["store_host"])])
+    properties = row["properties"] or {}
+    hidden = {
+        f"property {number}": f"({len(value)} characters)"
+        for number, value in enumerate(properties.values(), 1)
+    }
+    return {**{name: value for name, value in row.items() if name not in _HIDDEN}, "properties": hidden}
+
+
+def _address(host: str | None) -> str | None:
+    """The address of `ip:port`."""
+    return None if host is None else host.rpartition(":")[0]
+
+
+def queues(store: Store) -> Part:
+    """The ends of the consume queues."""
+    rows: list[Row] = []
+    for key in islice(sorted(store.queues), _QUEUES_MAX):
+        queue = store.queue(*key)
+        row: Row = {"topic": key[0], "queue_id": key[1]}
+        try:
+            last = None if queue is None else queue.last_unit()
+            row |= {"min_offset": store.min_offset(*key), "max_offset": store.max_offset(*key)}
+            if last is not None:
+                row |= {"last_physical_offset": last.physical_offset, "last_size": last.size}
+        except (UnreadableError, FormatError) as error:
+            row["error"] = error.message
+        rows.append(row)
+    if len(store.queues) > _QUEUES_MAX:
+        rows.append({"left_out": f"{len(store.queues) - _QUEUES_MAX} queues"})
+    return Part("queues.jsonl", "the offsets of each consume queue, and its last unit", rows)
+
+
+def host() -> Part:
+    """This machine."""
+    facts: Row = {"name": socket.gethostname(), "processors": os.cpu_count(), "system": platform.platform()}
+    for name in ("meminfo", "loadavg", "uptime"):
+        try:
+            facts[name] = (Path("/proc") / name).read_text("utf-8", "replace").splitlines()[:8]
+        except OSError:
+            facts[name] = None
+    return Part("host.json", "the machine on which rmqtool ran", facts)
+
+
+def names_of(store: Store, redaction: Redaction) -> None:
+    """Register the names that a store shows outside of its records."""
+    from rmqtool.read.broker_names import broker_names
+    from rmqtool.read.known_topics import topic_names
+    from rmqtool.storage.config_files import read_config
+
+    root = store.layout.root
+    redaction.add("topic", sorted(topic_names(store.layout)))
+    redaction.add("topic", sorted({topic for topic, _ in store.queues}))
+    for name, groups in (
+        ("subscriptionGroup.json", lambda found: config_json.subscription_groups(found)),
+        ("consumerOffset.json", lambda found: {group for _, group in config_json.consumer_offsets(found)}),
+        ("consumerFilter.json", lambda found: {group for _, group in config_json.filters(found)}),
+        ("topics.json", lambda found: ()),
+    ):
+        if root is None:
+            continue
+        for file in (name, f"{name}.bak"):
+            try:
+                loaded = read_config(Path(root) / "config", file)
+            except RmqtoolError:
+                continue
+            try:
+                if loaded.document is not None:
+                    redaction.add("group", sorted(groups(loaded.document)))
+                    if name == "consumerOffset.json":
+                        topics = {topic for topic, _ in config_json.consumer_offsets(loaded.document)}
+                        redaction.add("topic", sorted(topics))
+                    if name == "topics.json":
+                        redaction.add("topic", sorted(config_json.topics(loaded.document)))
+            except FormatError:
+                continue
+    redaction.add("host", [socket.gethostname(), socket.getfqdn()])
+    conf = store.layout.broker_conf
+    if conf is not None:
+        redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
+        for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
+            hosts = (conf.text(name) or "").replace(",", ";").split(";")
+            redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])
+    path = str(store.location.path)
+    redaction.add("path", [path, str(root), os.path.realpath(path)])
+    redaction.add("broker", broker_names([path], None))

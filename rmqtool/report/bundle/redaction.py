@@ -1,0 +1,75 @@
+"""Pseudonyms for names: the same name has the same pseudonym in all parts of an archive.
+
+Names are registered first, then every text is rewritten: in values, in names of JSON objects, in paths.
+A name is replaced where it stands alone, that is, not inside a longer name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from rmqtool.lazy_pattern import pattern
+from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+_OF_NAMES: Final = r"\w%|-"
+_IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+_IPV6: Final = pattern(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?\]")
+_OFFSET_ID: Final = pattern(r"(?<![0-9A-Za-z])(?:[0-9A-F]{32}|[0-9A-F]{56})(?![0-9A-Za-z])")
+_IN_NO_NAME: Final = frozenset({"", "0", "1"})
+
+
+class Redaction:
+    """The pseudonyms of one archive."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, kind: str, names: Iterable[str | None]) -> None:
+        """Register names of a kind (topic, group, key, tag, host, broker, path); built-in topics stay."""
+        for name in names:
+            if name and name not in _IN_NO_NAME and not is_system_topic(name.lower()) \
+                    and not is_system_topic(name):  # fmt: skip
+                self._pseudonym(kind, name)
+
+    def _pseudonym(self, kind: str, name: str) -> str:
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            if name.startswith(prefix) and len(name) > len(prefix):
+                known = f"{prefix}{self._pseudonym('group', name.removeprefix(prefix))}"
+                self._names[name] = known
+                self._pattern = None
+                return known
+        if name not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[name] = f"{kind}-{self._counts[kind]}"
+            self._pattern = None
+        return self._names[name]
+
+    def text(self, text: str) -> str:
+        """A text with all names, addresses and message ids replaced."""
+        if self._pattern is None:
+            names = sorted(self._names, key=len, reverse=True)
+            found = "|".join(map(re.escape, names)) or "(?!)"
+            self._pattern = re.compile(f"(?<![{_OF_NAMES}])(?:{found})(?![{_OF_NAMES}])")
+        text = self._pattern.sub(lambda match: self._names[match[0]], text)
+        for addresses in (_IPV4, _IPV6):
+            text = addresses.sub(lambda match: self._pseudonym("host", match[0]), text)
+        return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
+
+    def value(self, value: Any) -> Any:
+        """A value of JSON, with all texts in it replaced, and the names of its objects."""
+        return mapped(value, self.text)
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of JSON with all its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(str(name)): mapped(each, change) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(each, change) for each in value]
+    return value

@@ -1,0 +1,176 @@
+"""`rmqtool bundle`: what an archive holds, and that no body and, if wanted, no name is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from rmqtool.cli import main
+from rmqtool.formats import config_json, properties
+from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqtool.read.store import Store
+from rmqtool.report.bundle.redaction import Redaction
+from tests.support.dumps import Result
+from tests.support.stores import Library
+from tests.support.trees import unchanged
+
+STORES = ("ok_540_clean", "ok_540_small_ipv6", "bad_cf02_config_unreadable")
+Bundle = Callable[..., tuple[Result, dict[str, bytes]]]
+
+
+def unpacked(path: Path) -> dict[str, bytes]:
+    """The files of an archive by name; they are all in one folder of it."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = zstandard.decompress(data)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        found = {}
+        for each in archive.getmembers():
+            file = archive.extractfile(each)
+            assert file is not None and each.isfile() and each.name.startswith("rmqtool-bundle/")
+            found[each.name.removeprefix("rmqtool-bundle/")] = file.read()
+    return found
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Bundle:
+    """Runs the command; the store must be as it was afterwards."""
+
+    def run(store: Path, *arguments: object, name: str = "b.tar.gz") -> tuple[Result, dict[str, bytes]]:
+        capfdbinary.readouterr()
+        output = tmp_path / name
+        with unchanged(store):
+            code = main(["bundle", str(store), "--output", str(output), *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode()), unpacked(output) if code == 0 else {}
+
+    return run
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Topics, groups, keys, tags and addresses that a store holds."""
+    with Store.open(path) as store:
+        for stored in store.messages(damage="skip"):
+            message = stored.message
+            found = properties.decode(message.properties_bytes)
+            yield message.topic
+            yield from properties.keys_of(found)
+            yield from (found[name] for name in (properties.UNIQ_KEY, properties.TAGS) if name in found)
+            yield message.born_host.rpartition(":")[0] if isinstance(message.born_host, str) else ""
+        yield from (topic for topic, _ in store.queues)
+    for file in (path / "config").glob("*.json*"):
+        loaded = config_json.load_with_bak(file.read_bytes(), None).document
+        if file.name.startswith("topics"):
+            yield from config_json.topics(loaded) if loaded else ()
+        elif file.name.startswith("subscriptionGroup"):
+            yield from config_json.subscription_groups(loaded) if loaded else ()
+        elif file.name.startswith("consumerOffset"):
+            yield from (
+                (name for pair in config_json.consumer_offsets(loaded) for name in pair) if loaded else ()
+            )
+
+
+def found_in(data: bytes, names: set[str]) -> set[str]:
+    """The names that stand alone in a text, not as a part of a longer word; not what looks as a pseudonym."""
+    text = data.decode()
+    words = set(re.findall(r"[\w%|-]+", text))
+    found = {each for each in names if (each in words if re.fullmatch(r"[\w%|-]+", each) else each in text)}
+    return {each for each in found if not re.fullmatch(r"(key|tag|topic|group|host|broker)-\d+", each)}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_no_name_and_no_body_leaks(bundle: Bundle, cases: Library, name: str) -> None:
+    """Searched for in all files and their names, those of the whole store."""
+    path = cases.path(name)
+    found, files = bundle(path, "--redact", "--json")
+    assert found.code == 0 and json.loads(found.out)["redacted"] is True
+    del files["README.txt"]  # words of rmqtool, and the names of the other files
+    data = b"\n".join((*(each.encode() for each in files), *files.values()))
+    names = {each.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX) for each in names_in(path)}
+    names = {each for each in names if len(each) > 2 and not is_system_topic(each)}  # noqa: PLR2004
+    assert len(names) > 100  # noqa: PLR2004
+    assert found_in(data, names) == set()
+    assert str(path).encode() not in data and b"127.0.0.1" not in data
+    with Store.open(path) as store:
+        for stored in store.messages(damage="skip"):
+            body = bytes(stored.message.body or b"")
+            assert len(body) < 8 or body[:12] not in data  # noqa: PLR2004
+
+
+def test_what_an_archive_holds(bundle: Bundle, cases: Library) -> None:
+    """Without --redact, names stay, bodies do not; a README lists the files."""
+    path = cases.path("ok_540_clean")
+    found, files = bundle(path, name="b.tar.zst")
+    assert found.code == 0 and b"README.txt" in found.out
+    readme = files["README.txt"].decode()
+    assert all(each in readme for each in files if each != "README.txt")
+    layout = [json.loads(line) for line in files["layout.jsonl"].splitlines()]
+    sizes = {row["path"]: row["size"] for row in layout if row["kind"] == "file"}
+    on_disk = {str(each.relative_to(path)): each.stat().st_size for each in path.rglob("*") if each.is_file()}
+    assert sizes == on_disk
+    assert json.loads(files["info.json"])["written_by"] and json.loads(files["versions.json"])["rmqtool"]
+    assert "pubTopicOne" in json.loads(files["config/topics.json"])["topicConfigTable"]
+    records = [json.loads(line) for line in files["records.jsonl"].splitlines()]
+    assert [row["physical_offset"] for row in records if row["part"] == "first of file"][0] == 0
+    assert len([row for row in records if row["part"] == "last of log"]) == 20  # noqa: PLR2004
+    assert not any("body" in row or "system" in row for row in records)
+    assert json.loads(files["doctor.json"])["verdict"]
+    data = b"\n".join(files.values())
+    with Store.open(path) as store:
+        bodies = [bytes(each.message.body) for each in store.messages()]
+    assert not any(body[:60] in data for body in bodies if len(body) >= 60)  # noqa: PLR2004
+
+
+def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) -> None:
+    """In all parts, and in the topics that are made of a group."""
+    _, files = bundle(cases.path("ok_540_clean"), "--redact")
+    topics = json.loads(files["config/topics.json"])["topicConfigTable"]
+    assert all(key == each["topicName"] for key, each in topics.items())
+    queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
+    assert queues & set(topics) and any(each.startswith("%RETRY%group-") for each in queues)
+    groups = set(json.loads(files["config/subscriptionGroup.json"])["subscriptionGroupTable"])
+    retried = {each.removeprefix("%RETRY%") for each in topics if each.startswith("%RETRY%")}
+    assert retried & groups
+    folders = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
+    assert {f"consumequeue/{each}" for each in queues} & folders
+
+
+def test_secrets_and_what_is_refused(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
+    """Secrets of broker.conf stay out; an existing file, one in the store, and another suffix are refused."""
+    path = cases.path("ok_540_clean")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=secret-broker\nnamesrvAddr=ns.example:9876;10.1.2.3:9876\n"
+                    "aclSecretKey=hunter2\naccessKey=abcdef\nflushDiskType=ASYNC_FLUSH\n")  # fmt: skip
+    _, files = bundle(path, "--broker-conf", conf)
+    known = json.loads(files["broker.conf.json"])
+    assert known["flushDiskType"] == "ASYNC_FLUSH" and known["brokerName"] == "secret-broker"
+    assert b"hunter2" not in b"".join(files.values()) and b"abcdef" not in b"".join(files.values())
+    _, files = bundle(path, "--broker-conf", conf, "--redact", name="c.tar.gz")
+    data = b"".join(files.values())
+    assert not any(each in data for each in (b"secret-broker", b"ns.example", b"10.1.2.3", b"hunter2"))
+    assert bundle(path)[0].code == 4
+    assert bundle(path, name="b.zip")[0].code == 2
+    code = main(["bundle", str(path), "--output", str(path / "x.tar.gz")])
+    assert code == 4 and not (path / "x.tar.gz").exists()
+
+
+def test_names_are_replaced_where_they_stand_alone() -> None:
+    """Longer names first; parts of other words stay."""
+    redaction = Redaction()
+    redaction.add("topic", ["Orders", "Orders-new", "TBW102", "%RETRY%g", "a.b"])
+    redaction.add("group", ["g"])
+    text = "Orders Orders-new Orders2 %RETRY%g@g [::1]:9 1.2.3.4:5 x/Orders/0 TBW102 gg 1.2.3.4 a.b ab"
+    assert redaction.text(text) == (
+        "topic-1 topic-2 Orders2 %RETRY%group-1@group-1 host-2:9 host-1:5 x/topic-1/0 TBW102 gg host-1"
+        " topic-3 ab"
+    )
+    value: Any = {"Orders": [{"x": "Orders"}, 5, None]}
+    assert redaction.value(value) == {"topic-1": [{"x": "topic-1"}, 5, None]}
