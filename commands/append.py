@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.append_text import message_result, transaction_notes
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, interrupts_held
 from rmqtool.errors import (
@@ -28,11 +29,9 @@ from rmqtool.errors import (
 from rmqtool.formats.versions import METAVAR, NEWEST, Broker
 from rmqtool.sizes import QUEUE_ID_MAX
 from rmqtool.terminal import ProgressBar, format_size
-from rmqtool.times import format_time, parse_time
+from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
     from rmqtool.write.ingest.append import DryRun
     from rmqtool.write.ingest.reader import Input
     from rmqtool.write.ingest.rows import RowError
@@ -479,7 +478,7 @@ class _Task:
                 results = [writer.put(QueueChoice(writer, chosen.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
-            _row(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
+            message_result(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
             for result in results
         )
         self._output.write_rows(rows, COLUMNS[1:], TABLE_COLUMNS[1:])
@@ -724,11 +723,11 @@ class _Task:
         """Yield the row of each result; count the messages by topic in `counts`."""
         for number, result in results:
             counts[result.topic] += 1
-            yield _row(number, result, self._zone)
+            yield message_result(number, result, self._zone)
 
     def _note_transactions(self, counts: Mapping[str, int]) -> None:
         if self._options.transaction is None:
-            for note in _transaction_notes(counts):
+            for note in transaction_notes(counts):
                 self._output.note(f"rmqtool: {note}")
 
     def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
@@ -771,40 +770,6 @@ def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
     for message in messages:
         with interrupts_held():
             yield message
-
-
-def _row(number: int | None, result: PutResult, zone: tzinfo | None) -> dict[str, Any]:
-    """Return the row of a message; `number` is that of its row in the input."""
-    row = {} if number is None else {"row": number}
-    return row | {
-        "physical_offset": result.physical_offset,
-        "queue_offset": result.queue_offset,
-        "size": result.size,
-        "topic": result.topic,
-        "queue_id": result.queue_id,
-        "store_timestamp_ms": result.store_timestamp,
-        "store_time": format_time(result.store_timestamp, zone),
-        "offset_msg_id": result.message_ids[0],
-        "flushed": result.flushed,
-    }
-
-
-def _transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield notes on what a broker does with stored half messages and op records, `counts` by topic."""
-    from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
-
-    halves = sum(counts.get(topic, 0) for topic in HALF_TOPICS)
-    ops = sum(counts.get(topic, 0) for topic in OP_TOPICS)
-    if halves:
-        yield (
-            f"half messages: {halves}; a broker asks the producers whether to commit those that no op record"
-            " names, and discards old ones"
-        )
-    if ops:
-        yield (
-            f"op records: {ops}; each finishes whatever half messages this store has at the queue offsets"
-            " that the op record names"
-        )
 
 
 def _host(option: str, text: str | None) -> bytes | None:

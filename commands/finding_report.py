@@ -21,6 +21,9 @@ _OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
 _LINES = 20  # findings that are reported one by one
 
 
+_NAMED = 8  # topics that are listed
+
+
 class FindingReport:
     """Reports findings on stderr: the first ones one by one, the others as a count."""
 
@@ -91,8 +94,6 @@ def report_unknown(
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
     the exit code.
     """
-    from difflib import get_close_matches
-
     from rmqtool.read.known_topics import queue_ids, topic_names
 
     known: set[str] = set()
@@ -105,8 +106,7 @@ def report_unknown(
     unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
     whose = "the store has" if len(stores) == 1 else "the stores have"
     for name in unknown:
-        near = ", ".join(get_close_matches(name, known))
-        print_error(f"rmqtool: {whose} no topic {name}" + (f"; nearest: {near}" if near else ""))
+        print_error(f"rmqtool: {whose} no topic {name}; {_instead(name, known)}")
     if unknown or found or not selection.queues:
         return EXIT_FINDINGS if unknown else EXIT_OK
     ids: set[int] = set()
@@ -119,6 +119,24 @@ def report_unknown(
     there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
     print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")
     return EXIT_FINDINGS
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    """Return what to give for a topic that no store has: several topics, near names, or the topics."""
+    from difflib import get_close_matches
+
+    from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) > 1 and all(part in known for part in parts):
+        return "give each topic with an option of its own: " + " ".join(f"--topic {part}" for part in parts)
+    near = get_close_matches(name, known)
+    if near:
+        return f"nearest: {', '.join(near)}"
+    plain = sorted(each for each in known if not is_system_topic(each)
+                   and not each.startswith((RETRY_PREFIX, DLQ_PREFIX)))  # fmt: skip
+    more = f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else ""
+    return f"topics are: {', '.join(plain[:_NAMED])}{more}" if plain else "there are only system topics"
 
 
 def note_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import is_system_topic
+from rmqtool.read.selection import Selection, is_glob
 from rmqtool.storage.config_files import TOPICS, read_or_none
 from rmqtool.storage.layout import StoreLayout
 
@@ -16,6 +17,21 @@ _QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
 def topic_names(layout: StoreLayout) -> set[str]:
     """The topics that the store knows: those with a queue, and those of topics.json."""
     return {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)} | _topics(layout).keys()
+
+
+def unknown_topics(layout: StoreLayout, selection: Selection, found: Collection[str] = ()) -> list[str]:
+    """The topics that a selection names in full and the store does not know; none if it knows no topics.
+
+    `found` are topics that records have.
+    """
+    known = topic_names(layout)
+    if layout.kind != "store" or not known:
+        return []
+    return [
+        name
+        for name in sorted(selection.topics)
+        if not is_glob(name) and name not in known and name not in found
+    ]
 
 
 def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:

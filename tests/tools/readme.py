@@ -49,13 +49,19 @@ class Example:
     start: int
     end: int
 
-    def run(self, folder: Path) -> str:
-        """What the example prints when it runs in `folder`, on either stream."""
+    def run(self, folder: Path, binaries: Path | None = None) -> str:
+        """What the example prints when it runs in `folder`, on either stream.
+
+        With `binaries` it is run by what is installed there, else by the checkout.
+        """
+        environment = {**os.environ, **SURROUNDINGS}
+        python = sys.executable if binaries is None else str(binaries / "python")
+        if binaries is None:
+            environment["PYTHONPATH"] = str(ROOT)
         if self.kind == "python":
-            words = [sys.executable, "-c", self.command]
+            words = [python, "-c", self.command]
         else:
-            words = [sys.executable, "-m", *shlex.split(self.command)]
-        environment = {**os.environ, **SURROUNDINGS, "PYTHONPATH": str(ROOT)}
+            words = [python, "-m", *shlex.split(self.command)]
         load_kernels()  # so that no example says that it compiles them
         return subprocess.run(
             words,

@@ -2,8 +2,10 @@
 
     python -m tests.tools.release_check build/release
 
-Builds sdist and wheel into that folder, compares what they hold with the checkout, installs the
-wheel in an empty environment and runs `--help` and `verify` there, outside the checkout.
+Builds sdist and wheel into that folder, compares what they hold with the checkout, and installs the wheel
+in an empty environment of the oldest and of the newest Python that are there. Outside the checkout it runs
+`--help`, `verify` and every example of the README, and prints the size of the installation and how long each
+command takes to start.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
+from rmqtool.commands import COMMANDS
 from tests import ROOT
 from tests.support import stores
+from tests.support.trees import copy_tree
+from tests.tools import readme
 
 SDIST_FOLDERS = ("commands", "fixtures", "formats", "man", "tests")
 SDIST_FILES = ("pyproject.toml", "MANIFEST.in", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
                "LICENSE", "constraints.txt", ".ci/run")  # fmt: skip
-CASE = "ok_540_clean"
+SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 
 
 def package_files() -> set[str]:
@@ -86,8 +92,31 @@ def main(folder: Path) -> None:
     check_wheel(wheel)
     check_sdist(sdist)
 
-    run(sys.executable, "-m", "venv", "venv", cwd=folder)
-    binaries = folder.resolve() / "venv" / "bin"
+    library = stores.Library(folder / "cases")
+    library.root.mkdir()
+    readme.prepare(library, folder)
+    for number, python in enumerate(pythons()):
+        check_install(wheel.resolve(), python, folder / f"venv{number}", folder)
+    sys.stdout.write(f"release check: {wheel.name} and {sdist.name} hold everything; the wheel runs\n")
+
+
+def pythons() -> list[str]:
+    """The oldest and the newest supported Python of this machine; at least the one that runs this."""
+    found = {sys.version_info[:2]: sys.executable}
+    for version in SUPPORTED:
+        program = shutil.which("python{}.{}".format(*version))
+        if program is None or version in found:
+            continue
+        answer = subprocess.run([program, "-c", "import ensurepip"], capture_output=True, check=False)
+        if answer.returncode == 0:  # a shim of a version manager may stand for nothing
+            found[version] = program
+    return [found[version] for version in sorted({min(found), max(found)})]
+
+
+def check_install(wheel: Path, python: str, venv: Path, folder: Path) -> None:
+    """Install the wheel into an environment of its own, and run what a user runs first."""
+    run(python, "-m", "venv", venv.resolve(), cwd=folder)
+    binaries = venv.resolve() / "bin"
     install = (
         "-m",
         "pip",
@@ -97,15 +126,26 @@ def main(folder: Path) -> None:
         "-c",
         ROOT / "constraints.txt",
     )
-    run(binaries / "python", *install, wheel.resolve(), cwd=folder)
-    cases = folder / "cases"
-    cases.mkdir()
-    stores.Library(cases).copy(CASE, folder / "store")
+    run(binaries / "python", *install, wheel, cwd=folder)
     assert "rmqtool COMMAND STORE" in run(binaries / "rmqtool", "--help", cwd=folder)
     assert "rmqtool-recovery" in run(binaries / "rmqtool", "help", "recovery", cwd=folder)
     run(binaries / "rmqtool", "verify", "store", cwd=folder)
     run(binaries / "python", "-c", "import pyspark_rocketmq_store", cwd=folder)  # every Spark session does
-    sys.stdout.write(f"release check: {wheel.name} and {sdist.name} hold everything; the wheel runs\n")
+    work = folder / f"readme-{venv.name}"
+    work.mkdir()
+    for name in ("store", "damaged"):
+        copy_tree(folder / name, work / name)
+    for example in readme.examples(readme.README.read_text("utf-8")):
+        output = example.run(work, binaries)
+        assert "Traceback" not in output, output
+        assert example.kind != "console" or example.matches(output), output
+    size = sum(path.stat().st_size for path in venv.rglob("*") if path.is_file() and not path.is_symlink())
+    version = run(binaries / "python", "--version", cwd=folder).strip()
+    sys.stdout.write(f"{version}: installed {size >> 20} MiB; seconds to start, without a store:\n")
+    for name in COMMANDS:
+        started = time.monotonic()
+        run(binaries / "rmqtool", name.replace("_", "-"), "--help", cwd=folder)
+        sys.stdout.write(f"  {name.replace('_', '-'):12} {time.monotonic() - started:5.2f}\n")
 
 
 if __name__ == "__main__":

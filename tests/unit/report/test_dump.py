@@ -123,7 +123,9 @@ def test_a_topic_that_the_store_does_not_have_is_told(cases: Library, dump: Dump
     result = dump(store, "--topic", "pubTopicOme")
     assert (result.code, result.out) == (1, b"")
     assert "no topic pubTopicOme; nearest: pubTopicOne" in result.err
-    assert "no topic zzz\n" in dump(store, "--topic", "zzz").err
+    assert "no topic zzz; topics are: " in dump(store, "--topic", "zzz").err
+    both = dump(store, "--topic", "pubTx,pubRetry")
+    assert both.code == 1 and "its own: --topic pubTx --topic pubRetry\n" in both.err
     assert dump(store, "--topic", "TBW102").code == 0
 
 
