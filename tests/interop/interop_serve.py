@@ -225,22 +225,23 @@ def test_a_live_store_is_served_beside_its_broker(version: str, tmp_path: Path) 
     count = 300
     with Broker(version, tmp_path, tmp_path / "store") as broker:
         broker.start()
-        with (
-            broker.client() as producer,
-            serve(broker.store, "--live") as name_server,
-            connected(version, name_server, tmp_path / "reader") as client,
-        ):
+        with broker.client() as producer, serve(broker.store, "--live") as name_server:
             sent = [producer.call("send", topic="Fresh", body="eHg=", tags="a") for _ in range(count // 3)]
-            client.call("consume_concurrently", group="serve_live", topics={"Fresh": "a || b"})
-            wait_until(lambda: client.events_so_far(), "the first message")
-            sent += [producer.call("send", topic="Fresh", body="eHg=", tags="b") for _ in range(count // 3)]
-            sent += [producer.call("send", topic="Fresh", body="eHg=", tags="c") for _ in range(count // 3)]
-            places = {(each["queueId"], each["queueOffset"]) for each in sent[: 2 * count // 3]}
-            client.wait_events(
-                lambda events: len(events) >= len(places), lambda events: f"{len(events)} came"
-            )
-            got = consumed(client.events_so_far(), "serve_live")
-            client.call("close")
+            with connected(version, name_server, tmp_path / "reader") as client:
+                client.call("consume_concurrently", group="serve_live", topics={"Fresh": "a || b"})
+                wait_until(lambda: client.events_so_far(), "the first message")
+                sent += [
+                    producer.call("send", topic="Fresh", body="eHg=", tags="b") for _ in range(count // 3)
+                ]
+                sent += [
+                    producer.call("send", topic="Fresh", body="eHg=", tags="c") for _ in range(count // 3)
+                ]
+                places = {(each["queueId"], each["queueOffset"]) for each in sent[: 2 * count // 3]}
+                client.wait_events(
+                    lambda found: len(found) >= len(places), lambda found: f"{len(found)} came"
+                )
+                got = consumed(client.events_so_far(), "serve_live")
+                client.call("close")
         broker.stop()
     assert {(queue_id, offset) for _, queue_id, offset, _ in got} == places
     assert set(got.values()) == {1}
