@@ -40,7 +40,7 @@ class Arriving:
 
         self._kernel = frame_kernel
         self._numbers = numbers()
-        self._checks = frame_kernel.Checks(True, True, crc_address())
+        self._checks = frame_kernel.Checks(True, True, False, crc_address())
         self._tables = crc_tables()
         self._rows = np.empty(_ROWS, FRAME)
         self._topics = np.empty((frame_kernel.TOPICS_LIMIT, 2), np.int64)
@@ -68,7 +68,7 @@ class Arriving:
         """
         kernel, base = self._kernel, position
         self.position, end = position, position + length
-        bounds = kernel.WindowBounds(base, end, file_size, file_start, -1)
+        bounds = kernel.WindowBounds(base, end, file_size, file_start, -1, 0)
         while True:
             self._slots.fill(0)
             count = kernel.walk_window(

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqtool.errors import FormatError, RmqtoolError, UnreadableError, UnwritableError
+from rmqtool.errors import (
+    FormatError,
+    RmqtoolError,
+    UnreadableError,
+    UnsupportedStoreError,
+    UnwritableError,
+)
 from rmqtool.formats import epoch
 from rmqtool.formats import replication as wire
 from rmqtool.formats.epoch import Entry
@@ -54,6 +60,11 @@ class SentLog:
     """
 
     def __init__(self, layout: StoreLayout) -> None:
+        if layout.ledger is not None:
+            raise UnsupportedStoreError(
+                "the commit log is in DLedger, in a form that no slave takes", path=layout.ledger.folder,
+                hint="rmqtool copy takes the messages to a store without DLedger",
+            )  # fmt: skip
         found = find_log_end(layout, is_unclean=layout.abort is not None)
         if found is None:
             raise UnreadableError("the store has no commit log file", path=layout.root)

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import RefusedError, UnwritableError
+from rmqtool.errors import RefusedError, UnsupportedStoreError, UnwritableError
 from rmqtool.formats import replication
 from rmqtool.net import send_log
+from rmqtool.net.ha_connection import Address
 from rmqtool.net.send_log import LogSender, SentLog
 from rmqtool.storage.layout import detect
 from tests.support.programs import PATIENCE_S, until
 from tests.support.replication import FILE_SIZE, log_of, make_master, read_exactly, receive, sending
-from tests.support.trees import unchanged
+from tests.support.stores import Library
+from tests.support.trees import copy_tree, unchanged
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +151,13 @@ def test_a_slave_of_a_full_file_waits_for_the_next(tmp_path: Path) -> None:
         second.write_bytes(data)
         offset, body = next(frames(connection, sender.log.end))
         assert (offset, body[:100]) == (FILE_SIZE, data[:100])
+
+
+def test_a_log_in_dledger_is_not_sent(cases: Library, tmp_path: Path) -> None:
+    """Its files have a header before each record, which no slave takes; nor is it received into."""
+    root = cases.path("kind_dledger_540")
+    with pytest.raises(UnsupportedStoreError, match="DLedger"):
+        SentLog(detect(root))
+    copy = copy_tree(root, tmp_path / "copy")
+    with pytest.raises(RefusedError, match="DLedger"):
+        receive(Address("127.0.0.1", 1), copy)
