@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _NEVER = (1 << 63) - 1
 _TIMES_MAX = 1 << 20
-WINDOW = 16 << 20  # looking at queues one by one costs the less, the more of each a window holds
+WINDOW = 16 << 20  # that of salvage, whose batches are taken where a file is sound
 WHOLE_QUEUE = -1
 """In place of a file's number: the newest record of a batch queue."""
 
