@@ -115,7 +115,8 @@ def verify(
                 progress=bar.advance,
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-        is_repairable = opened.layout.kind == "store" and opened.is_local
+        layout = opened.layout
+        is_repairable = layout.kind == "store" and opened.is_local and layout.ledger is None
     writer.note(summary(report, counts))
     if is_repairable and (counts["error"] or counts["warning"]):
         writer.note(

@@ -198,7 +198,6 @@ def test_dead_links_and_names_that_are_not_text(store: Path) -> None:
         ("consumequeue/CURRENT", "second consume queues", "RocksDB"),
         ("config/topics/CURRENT", "config", "RocksDB"),
         ("kvStore/CURRENT", "pop records", "RocksDB"),
-        ("dledger-n0/data/0", "commit log", "DLedger"),
         ("config/tieredStoreMetadata.json", "tiered files", "tiered storage"),
     ],
 )
