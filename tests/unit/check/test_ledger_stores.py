@@ -97,7 +97,12 @@ def test_keys_are_found_where_the_broker_found_them(
         topic, _, key = asked.partition("#")
         capfd.readouterr()
         with unchanged(path):
-            assert main(["lookup", str(path), "--topic", topic, "--key", key, "--scan", scan]) == EXIT_OK
+            assert (
+                main(
+                    ["lookup", str(path), "--topic", topic, "--key", key, "--scan", scan, "--format", "jsonl"]
+                )
+                == EXIT_OK
+            )
         found = [json.loads(line)["physical_offset"] for line in capfd.readouterr().out.splitlines()]
         assert sorted(found) == said
 
@@ -441,7 +446,9 @@ def test_sources_of_every_form(small: Path, capfd: Capture, tmp_path: Path) -> N
     counts = []
     for path in (data, sorted(data.iterdir())[1], moved, packed):
         capfd.readouterr()
-        assert main(["dump", str(path), "--fields", "physical_offset,status"]) == EXIT_OK, path
+        assert (
+            main(["dump", str(path), "--fields", "physical_offset,status", "--format", "jsonl"]) == EXIT_OK
+        ), path
         found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         assert all(row["status"] == ["ok"] or row["status"] == "ok" for row in found), found[:3]
         counts.append(len(found))
@@ -483,12 +490,12 @@ def test_explained(small: Path, capfd: Capture) -> None:
         (position + 47, "magic", f"is at {position + 48}"), (20, "magic", "is at 48"),
         (position + 60, "total_size", f"inside the record at {position + 48}"),
     ):  # fmt: skip
-        assert main(["dump", str(small), "--explain", str(offset)]) == EXIT_OK
+        assert main(["dump", str(small), "--explain", str(offset), "--format", "jsonl"]) == EXIT_OK
         out, err = capfd.readouterr()
         assert json.loads(out.splitlines()[0])["field"] == field and note in err
     last = [each for each in places if each[0] == path][-1]
     end = last[1] + last[2]
-    assert main(["dump", str(small), "--explain", str(end)]) == EXIT_OK
+    assert main(["dump", str(small), "--explain", str(end), "--format", "jsonl"]) == EXIT_OK
     assert [json.loads(line)["value"] for line in capfd.readouterr().out.splitlines()] == [
         "FFFFFFFF  end of a DLedger file",
         str(FILE_SIZE - end),
