@@ -83,8 +83,9 @@ class ReceiveOptions(Group):
             help="With --ha-only: size of the master's commit log files; needed for a new store.",
         ),
     ] = None
-    retry: Annotated[
-        bool, typer.Option("--retry/--no-retry", help="Connect again when the connection is lost.")
+    reconnect: Annotated[
+        bool,
+        typer.Option("--reconnect/--no-reconnect", help="Connect again when the connection is lost."),
     ] = True
     reserve: Annotated[
         bool,
@@ -115,7 +116,7 @@ class ReceiveOptions(Group):
             until_ms=None if self.until is None else parse_time(self.until, zone, now_ms),
             file_size=self.commitlog_file_size,
             reserve=self.reserve,
-            retries=self.retry,
+            retries=self.reconnect,
             config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
         )
 

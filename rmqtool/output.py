@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
+from typing import IO, TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
@@ -85,7 +85,7 @@ class Output:
         self._terminal = _is_terminal()
         self._pages = pages and not changes and self._terminal
         self._paging: ExitStack | None = None
-        self._pager: BinaryIO | None = None
+        self._pager: IO[bytes] | None = None
         self._colour = _has_colour()
 
     # data

@@ -74,7 +74,8 @@ _held: list[str] | None = None
 def errors_held() -> Iterator[None]:
     """Lines for stderr are printed after the block: until then a pager has the terminal."""
     global _held
-    _held = lines = []
+    lines: list[str] = []
+    _held = lines
     try:
         yield
     finally:
