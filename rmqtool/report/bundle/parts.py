@@ -42,16 +42,28 @@ _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
 _SECRET: Final = pattern(r"(?i)secret|passw|credential|access.?key|token")
 _FREE_TEXT: Final = frozenset({"expression", "compiledData", "bloomFilterData"})
 """Members of consumerFilter.json that are written by users, or made of that."""
+_NAMES_IN: Final = (
+    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "delayOffset.json",
+)  # fmt: skip
+"""The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _LIBRARIES: Final = ("construct", "llvmlite", "numba", "numpy", "pyarrow", "typer", "zstandard")
 
 
 @dataclass
 class Part:
-    """A file of the archive: its name, one sentence on what it holds, and a value of JSON, rows, or text."""
+    """A file of the archive.
+
+    Attributes:
+        name: its path in the archive; the same for all stores.
+        about: one sentence on what it holds.
+        content: a value of JSON, rows, or text.
+        has_names_as_keys: objects in `content` have names of the store as keys.
+    """
 
     name: str
     about: str
     content: Any
+    has_names_as_keys: bool = False
 
 
 def versions() -> Part:
@@ -121,6 +133,10 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
         return Part(f"{name}.txt", "it cannot be read", f"cannot be read: {error.message}")
     if len(data) > _CONFIG_BYTES:
         return Part(f"{name}.txt", "left out", f"left out: more than {_CONFIG_BYTES} bytes")
+    if redaction is not None and (
+        path.name.removesuffix(".bak") not in _NAMES_IN or path.name in redaction.unknown
+    ):
+        return Part(f"{name}.txt", "left out", f"left out: {len(data)} bytes in which names cannot be found")
     loaded = config_json.load_with_bak(data, None)
     if loaded.document is None:
         text = f"{len(data)} bytes that cannot be parsed: {loaded.file_error}"
@@ -128,7 +144,7 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
             text += "\n\n" + data.decode("utf-8", "backslashreplace")
         return Part(f"{name}.txt", "it cannot be parsed", text)
     document: Any = loaded.document
-    return Part(name, about, document if redaction is None else _without_free_text(document))
+    return Part(name, about, document if redaction is None else _without_free_text(document), True)
 
 
 def _without_free_text(value: Any) -> Any:
@@ -238,7 +254,10 @@ def host() -> Part:
 
 
 def names_of(store: Store, redaction: Redaction) -> None:
-    """Register the names that a store shows outside of its records."""
+    """Register the names that a store shows outside of its records.
+
+    A configuration file whose names cannot be found goes into `redaction.unknown`.
+    """
     from rmqtool.read.broker_names import broker_names
     from rmqtool.read.known_topics import topic_names
     from rmqtool.storage.config_files import read_config
@@ -268,7 +287,7 @@ def names_of(store: Store, redaction: Redaction) -> None:
                     if name == "topics.json":
                         redaction.add("topic", sorted(config_json.topics(loaded.document)))
             except FormatError:
-                continue
+                redaction.unknown.add(file)
     redaction.add("host", [socket.gethostname(), socket.getfqdn()])
     conf = store.layout.broker_conf
     if conf is not None:

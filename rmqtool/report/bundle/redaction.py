@@ -1,6 +1,7 @@
 """Pseudonyms for names: the same name has the same pseudonym in all parts of an archive.
 
-Names are registered first, then every text is rewritten: in values, in names of JSON objects, in paths.
+Names are registered first, then every text is rewritten: in values, in paths, and in the keys of objects that
+have names as keys.
 A name is replaced where it stands alone, that is, not inside a longer name.
 """
 
@@ -21,9 +22,10 @@ _IN_NO_NAME: Final = frozenset({"", "0", "1"})
 
 
 class Redaction:
-    """The pseudonyms of one archive."""
+    """The pseudonyms of one archive; `unknown` are configuration files in which names cannot be found."""
 
     def __init__(self) -> None:
+        self.unknown: set[str] = set()
         self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._pattern: re.Pattern[str] | None = None
@@ -59,17 +61,20 @@ class Redaction:
             text = addresses.sub(lambda match: self._pseudonym("host", match[0]), text)
         return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
 
-    def value(self, value: Any) -> Any:
-        """A value of JSON, with all texts in it replaced, and the names of its objects."""
-        return mapped(value, self.text)
+    def value(self, value: Any, *, keys: bool) -> Any:
+        """A value of JSON with all texts in it replaced; with `keys` those of its objects too."""
+        return mapped(value, self.text, keys=keys)
 
 
-def mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of JSON with all its texts changed."""
+def mapped(value: Any, change: Callable[[str], str], *, keys: bool) -> Any:
+    """A value of JSON with all its texts changed; with `keys` the keys of its objects too."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(str(name)): mapped(each, change) for name, each in value.items()}
+        return {
+            change(str(name)) if keys else str(name): mapped(each, change, keys=keys)
+            for name, each in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [mapped(each, change) for each in value]
+        return [mapped(each, change, keys=keys) for each in value]
     return value

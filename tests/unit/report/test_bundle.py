@@ -173,4 +173,27 @@ def test_names_are_replaced_where_they_stand_alone() -> None:
         " topic-3 ab"
     )
     value: Any = {"Orders": [{"x": "Orders"}, 5, None]}
-    assert redaction.value(value) == {"topic-1": [{"x": "topic-1"}, 5, None]}
+    assert redaction.value(value, keys=True) == {"topic-1": [{"x": "topic-1"}, 5, None]}
+    assert redaction.value(value, keys=False) == {"Orders": [{"x": "topic-1"}, 5, None]}
+
+
+def test_a_file_whose_names_cannot_be_found_is_left_out(
+    bundle: Bundle, store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wrong number in a table, or a file that rmqtool does not know; the archive keeps its own names."""
+    store = store_copy("ok_540_small_propcrc")
+    config = store / "config"
+    offsets = '{"offsetTable":{"secretTopic@secretGroup":{"0":5},"x@y":{"0":1' + "0" * 30 + "}}}"
+    (config / "consumerOffset.json").write_text(offsets)
+    (config / "other.json").write_text('{"secretName":1}')
+    monkeypatch.chdir(store.parent)
+    renamed = store.rename("host")
+    result, files = bundle(Path(renamed.name), "--redact")
+    assert result.code == 0 and {"host.json", "README.txt", "config/consumerOffset.json.txt"} <= set(files)
+    assert not any(
+        each in b"".join(files.values()) for each in (b"secretTopic", b"secretGroup", b"secretName")
+    )
+    _, files = bundle(Path(renamed.name), name="plain.tar.gz")
+    assert (
+        b"secretGroup" in files["config/consumerOffset.json"] and b"secretName" in files["config/other.json"]
+    )
