@@ -31,6 +31,7 @@ Heading = str | tuple[str, ...]
 TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
 TEXT_ROOM = 16  # terminal columns that a text should have: numbers that few people look for give way to it
 BODY_ROOM = 24
+_OWN_SIGNS = dict.fromkeys((0x2026, *range(0x2580, 0x25A0)))  # of cut texts and of bars
 _GAP = 2  # between two columns
 _FIRST_TO_GO = ("share", "size", "physical_offset", "length")
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
@@ -93,7 +94,7 @@ class Table:
             ]
         lines = [line for row in zip(*cells, strict=True) for line in zip_longest(*row, fillvalue="")]
         rows = [*titles, ["-" * limit for limit in limits], *lines]
-        align = ascii_lines if all(map(str.isascii, chain.from_iterable(rows))) else tabulated_lines
+        align = narrow_lines if all(map(_is_narrow, chain.from_iterable(rows))) else tabulated_lines
         return align(rows, [column.is_number for column in self._columns])
 
     def _fit(self, *, first: bool) -> list[int]:
@@ -182,11 +183,16 @@ class Table:
         return None if over > 0 else limits
 
 
-def ascii_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
+def _is_narrow(text: str) -> bool:
+    """Whether each character takes one column: ASCII, `…`, and the blocks of which bars are made."""
+    return text.isascii() or text.translate(_OWN_SIGNS).isascii()
+
+
+def narrow_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
     """The cells of `rows` in aligned columns, those of `is_right` to the right.
 
-    A cell is one line of ASCII; only colours take no columns. White space around a cell is left out, and none
-    ends a line.
+    A cell is one line of ASCII, `…` and blocks of a bar; only colours take no columns. White space around a cell
+    is left out, and none ends a line.
     """
     columns = [[text.strip() for text in column] for column in zip(*rows, strict=True)]
     for place, (texts, right) in enumerate(zip(columns, is_right, strict=True)):
@@ -197,7 +203,7 @@ def ascii_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list
 
 
 def tabulated_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
-    """As `ascii_lines`, for cells in any language."""
+    """As `narrow_lines`, for cells in any language."""
     from tabulate import tabulate
 
     text = tabulate(
@@ -306,7 +312,7 @@ def _coloured(text: str) -> str:
 
 def _width(text: str) -> int:
     """Columns of the terminal; Chinese characters take two."""
-    if text.isascii():
+    if _is_narrow(text):
         return len(text)
     # tabulate aligns by the same widths.
     from wcwidth import wcswidth

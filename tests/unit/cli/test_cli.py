@@ -448,7 +448,7 @@ def test_stderr_that_takes_nothing_changes_nothing(
     redirection = {"full": "2>/dev/full", "closed": "2>&-", "gone": ""}[stderr]
     result = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *program, "trial", store, "--debug"],
-        env=surroundings(),
+        env=surroundings(RMQTOOL_FORMAT="jsonl"),
         stdout=subprocess.PIPE,
         stderr=writing,
         check=False,

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.output import filled
-from rmqtool.table import Table, ascii_lines, tabulated_lines
+from rmqtool.table import Table, narrow_lines, tabulated_lines
 from rmqtool.terminal import broken
 
-CELLS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=8)
+CHARACTERS = st.characters(min_codepoint=0x20, max_codepoint=0x7E) | st.sampled_from("…█▌▏")
+CELLS = st.text(CHARACTERS, max_size=8)
 COLOURED = CELLS.filter(str.strip).map(lambda text: f"\x1b[31m{text.strip()}\x1b[0m")
 
 
@@ -24,14 +25,14 @@ def tables(draw: st.DrawFn) -> tuple[list[list[str]], list[bool]]:
 
 @given(tables())
 def test_both_ways_align_alike(table: tuple[list[list[str]], list[bool]]) -> None:
-    """ASCII cells, with colours and without, as tabulate aligns them."""
-    assert ascii_lines(*table) == tabulated_lines(*table)
+    """Narrow cells, with colours and without, as tabulate aligns them."""
+    assert narrow_lines(*table) == tabulated_lines(*table)
 
 
 def test_numbers_stand_right() -> None:
     """Cells of any width; the last column has no white space after it."""
     rows = [["topic", "queues"], ["-----", "------"], ["Orders", "4"], ["A", "12"]]
-    assert ascii_lines(rows, [False, True]) == [
+    assert narrow_lines(rows, [False, True]) == [
         "topic   queues", "-----   ------", "Orders       4", "A           12",
     ]  # fmt: skip
 

@@ -201,7 +201,7 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     assert of_lag([row, {**row, "group": "h", "lag_messages_max": 0}]) == [
         "1 of 2 groups lag by 3 messages of g; the oldest was stored then."
     ]
-    _, out, err = run(capfd, "stats", cases.path("ok_540_clean"), "--by", "group,topic")
+    _, out, err = run(capfd, "stats", cases.path("ok_540_clean"), "--by", "group,topic", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     total = sum(each["lag_messages"] for each in rows)
     assert f"lag by {total} messages" in err
@@ -209,7 +209,7 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
 
 def test_a_trace_in_words(cases: Library, capfd: Capture) -> None:
     """Who has passed the message, and that one group had it again."""
-    _, out, err = run(capfd, "lookup", cases.path("ok_540_clean"), "--key", "rty1", "--trace")
+    _, out, err = run(capfd, "lookup", cases.path("ok_540_clean"), "--key", "rty1", "--trace", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     (line,) = [line for line in err.splitlines() if "passed by" in line]
     assert "and pub_retry_group; sent again to pubGroupLong" in line

@@ -28,6 +28,8 @@ from tests.support.dumps import Result
 from tests.support.stores import Library
 from tests.support.trees import unchanged
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 BODIES = (b"plain text", b"\xff\x00\n\r\x1b[31m raw", b"0", "zw\u00f6lf \u202e".encode(), b"x" * 9000)
 
 Run = Callable[..., Result]

@@ -25,7 +25,7 @@ from rmqtool.formats.consume_queue import (
 )
 from rmqtool.queue.consume_queue import AnyQueue, open_queue
 from rmqtool.queue.units import UnitReader, live, present, queue_offsets, unit_array
-from rmqtool.spark import tables
+from rmqtool.read.table_files import QueueFile
 from rmqtool.storage.layout import QueueFiles, StoreFile
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import BytesSource
@@ -179,6 +179,6 @@ def test_a_file_that_became_shorter_is_not_taken_for_a_queue_without_units(tmp_p
         assert caught.value.path == path
         whole = StoreFile(path, 0, 50 * UNIT_SIZE)
         reader.must_be_read(whole)
-    table = tables.QueueFile("broker-a", "consumequeue/T/0/0", file, "T", 0, UNIT_SIZE)
+    table = QueueFile("broker-a", "consumequeue/T/0/0", file, "T", 0, UNIT_SIZE)
     with pytest.raises(UnreadableError):
         list(table.blocks())

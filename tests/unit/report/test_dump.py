@@ -492,5 +492,5 @@ def test_interruption_keeps_what_was_printed(
 
     monkeypatch.setattr(message, "encode", interrupt)
     with unchanged(store):
-        assert main(["dump", str(store)]) == 130
+        assert main(["dump", str(store), "--json"]) == 130
     assert len([json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]) == 3

@@ -30,6 +30,8 @@ from tests.support.programs import started, until
 from tests.support.stores import Library
 from tests.support.trees import unchanged
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 REAL = "ok_540_clean"
 DAMAGED = "bad_cl04_wrong_length"
 MS = 1795251033000
