@@ -40,6 +40,7 @@ _AREAS = {
     "CP": "Checkpoint, abort file, repair guard",
     "CF": "Config",
     "TM": "Timer",
+    "RD": "RocksDB",
     "EP": "Epoch file",
     "CC": "Compaction",
     "UN": "Not readable by rmqtool",

@@ -116,7 +116,8 @@ def verify(
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
         layout = opened.layout
-        is_repairable = layout.kind == "store" and opened.is_local and layout.ledger is None
+        is_in_files = layout.ledger is None and not layout.has_queues_in_rocksdb
+        is_repairable = layout.kind == "store" and opened.is_local and is_in_files
     writer.note(summary(report, counts))
     if is_repairable and (counts["error"] or counts["warning"]):
         writer.note(

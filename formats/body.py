@@ -119,6 +119,34 @@ def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVE
     return bytes(packer.compress(body, packer.FLUSH_BLOCK) + packer.flush())
 
 
+def unpack_block(data: bytes, codec: str, size: int) -> bytes:
+    """A block of a RocksDB table, decompressed: exactly `size` bytes of `snappy`, `zlib`, `lz4` or `zstd`.
+
+    Raises:
+        FormatError: damaged bytes, or another size.
+        MissingCodecError: the library for the compression is not installed.
+    """
+    found = b""
+    try:
+        if codec == "zlib":  # without header
+            found = _zlib().decompressobj(-15).decompress(data, size + 1)
+        elif codec == "lz4":
+            found = _codec("lz4.block", "lz4").decompress(data, uncompressed_size=size)
+        elif codec == "snappy":
+            found = _codec("pyarrow", "pyarrow").decompress(data, size, "snappy", asbytes=True)
+        elif (zstd := _zstd()).__name__ == "zstandard":
+            found = zstd.ZstdDecompressor().decompress(data, max_output_size=size)
+        else:
+            found = zstd.ZstdDecompressor().decompress(data, size + 1)
+    except MissingCodecError:
+        raise
+    except Exception as error:  # each library has its own classes
+        raise FormatError(f"damaged {codec} block: {error}") from error
+    if len(found) != size:
+        raise FormatError(f"a {codec} block of {size} bytes decompresses to {len(found)} bytes")
+    return bytes(found)
+
+
 def is_reproduced(stored: bytes, plain: bytes, sys_flag: int) -> bool:
     """Whether `compress` turns `plain` into exactly `stored`; always true for an uncompressed body.
 

@@ -32,7 +32,8 @@ class Field:
     """One field of a declaration.
 
     `offset` and `size` are bytes from the structure's start; None if they depend on a length
-    field before. `kind` is `i8`, `i32`, `u8`, ... for big-endian integers, `bytes` otherwise.
+    field before. `kind` is `i8`, `i32`, `u8`, ... for integers, `u32le`, ... for little-endian ones, `bytes`
+    otherwise.
     """
 
     name: str
@@ -50,6 +51,7 @@ def fields_of(declaration: Part, **context: int) -> Iterator[Field]:
         integer = part.integer
         size = part.size(known)
         kind = "bytes" if integer is None else f"{'i' if integer[1] else 'u'}{integer[0] * 8}"
+        kind += "le" if part.is_little else ""
         yield Field(part.name, offset, size, kind, " ".join(part.docs.split()))
         offset = None if offset is None or size is None else offset + size
 
@@ -69,7 +71,13 @@ class Layout:
         self.declaration = declaration
         self.text = text
         self.fields = tuple(fields_of(declaration, **context))
-        self.codec = struct.Struct(">" + "".join(_struct_code(name, field) for field in self.fields))
+        integers = [part for part in declaration.arguments if part.integer is not None]
+        self.is_little = any(part.is_little for part in integers)
+        if self.is_little and not all(part.is_little or part.integer[0] == 1 for part in integers):
+            raise TypeError(f"{name} mixes the two orders of bytes")
+        self.codec = struct.Struct(
+            (">", "<")[self.is_little] + "".join(_struct_code(name, field) for field in self.fields)
+        )
         self.size = self.codec.size
 
     @cached_property
@@ -79,10 +87,11 @@ class Layout:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """The numpy dtype, big-endian and packed: `dtype.itemsize == size`."""
+        """The numpy dtype, packed: `dtype.itemsize == size`."""
         import numpy as np
 
-        dtype = np.dtype([(field.name, _numpy_code(field)) for field in self.fields])
+        order = "<" if self.is_little else ">"
+        dtype = np.dtype([(field.name, _numpy_code(field, order)) for field in self.fields])
         assert dtype.itemsize == self.size, (self.name, dtype.itemsize, self.size)
         return dtype
 
@@ -103,7 +112,7 @@ def _struct_code(name: str, field: Field) -> str:
     return _INTEGER_CODES[field.size, field.kind.startswith("i")]
 
 
-def _numpy_code(field: Field) -> str:
+def _numpy_code(field: Field, order: str) -> str:
     if field.kind == "bytes":
         return f"V{field.size}"
-    return f">{field.kind[0]}{field.size}"
+    return f"{order}{field.kind[0]}{field.size}"

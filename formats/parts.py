@@ -48,8 +48,13 @@ class Part:
 
     @property
     def integer(self) -> tuple[int, bool] | None:
-        """(bytes, signed) of a big-endian integer, else None."""
+        """(bytes, signed) of an integer, else None."""
         return None
+
+    @property
+    def is_little(self) -> bool:
+        """Whether it is an integer whose first byte is the lowest, as in RocksDB; others are big-endian."""
+        return False
 
     def size(self, context: SimpleNamespace) -> int | None:
         """Bytes of the field; None if they depend on a value that `context` lacks."""
@@ -129,14 +134,20 @@ class _GreedyBytes(Part):
 
 
 class _Integer(Part):
-    def __init__(self, size: int, signed: bool) -> None:
+    def __init__(self, size: int, signed: bool, order: str = "b") -> None:
         super().__init__()
         self._size = size
         self._signed = signed
+        self._order = order
 
     @property
     def word(self) -> str:
-        return f"Int{8 * self._size}{'s' if self._signed else 'u'}b"
+        return f"Int{8 * self._size}{'s' if self._signed else 'u'}{self._order}"
+
+    @property
+    def is_little(self) -> bool:
+        """See Part."""
+        return self._order == "l"
 
     @property
     def integer(self) -> tuple[int, bool]:
@@ -151,3 +162,5 @@ Int8sb, Int8ub = _Integer(1, True), _Integer(1, False)
 Int16sb, Int16ub = _Integer(2, True), _Integer(2, False)
 Int32sb, Int32ub = _Integer(4, True), _Integer(4, False)
 Int64sb = _Integer(8, True)
+Int16ul, Int32ul, Int64ul = _Integer(2, False, "l"), _Integer(4, False, "l"), _Integer(8, False, "l")
+"""Little-endian, as RocksDB writes them."""

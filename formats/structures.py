@@ -15,6 +15,8 @@ from rmqtool.formats import (
     message,
     message_id,
     properties,
+    rocksdb,
+    rocksdb_queue,
     timer,
     trace,
 )
@@ -41,6 +43,7 @@ STRUCTURES: tuple[tuple[str, Part | Layout, str], ...] = (
     ("batch item", batch.ITEM, _BATCH_TEXT),
     *_titled(message_id.OFFSET_MESSAGE_ID[4], message_id.UNIQUE_ID[4], message_id.GRPC_UNIQUE_ID),
     *_titled(consume_queue.UNIT, consume_queue.BATCH_UNIT),
+    *_titled(rocksdb_queue.UNIT_VALUE, rocksdb_queue.END_VALUE),
     ("consume queue extension unit", consume_queue.EXT_UNIT, consume_queue.EXT_UNIT_TEXT),
     *_titled(index.HEADER, index.SLOT, index.ENTRY, checkpoint.CHECKPOINT),
     ("abort", markers.ABORT, markers.ABORT_TEXT),
@@ -52,5 +55,6 @@ STRUCTURES: tuple[tuple[str, Part | Layout, str], ...] = (
     ("DLedger state files", ledger.STATE, ledger.STATE_TEXT),
     ("compaction checkpoint", compaction.POSITIONS, compaction.TEXT),
     ("trace body", trace.BODY, trace.TEXT),
+    *_titled(rocksdb.FOOTER, rocksdb.TRAILER, rocksdb.KEY_TAIL, rocksdb.LOG_HEAD, rocksdb.BATCH_HEAD),
 )
 """(title, declaration, text) of every structure, in the order of the manual page."""

@@ -295,6 +295,18 @@ PROBLEMS: tuple[Problem, ...] = (
             "uses the .bak, otherwise an empty list", None, "spec 02 E1"),
     Problem("CC01", "bad compaction checkpoint", "warning", "compaction/position-checkpoint cannot be read",
             "compacts from the start again", "rmqtool recover STORE: restores its .bak, or removes it", "spec 01 1"),
+    # RocksDB
+    Problem("RD01", "damaged database", "error", "a part of a file of a RocksDB database cannot be read",
+            "does not start, or fails when it reads the block; of a write-ahead log, keeps the changes before the damage",
+            None, "spec 06 12.1", input_unread=True),
+    Problem("RD02", "wrong queue end", "error", "the end that RocksDB notes for a queue does not match the unit there",
+            "gives the next message the queue offset after the noted end", None, "spec 06 2.3"),
+    Problem("RD03", "wrong store time", "warning", "the store time in a RocksDB unit is not that of its record",
+            "finds the wrong offset for a time", None, "spec 06 2.2"),
+    Problem("RD04", "wrong dispatch end", "warning", "the end of dispatch that RocksDB notes does not match units or log",
+            "begins to dispatch there when it starts", None, "spec 06 2.6"),
+    Problem("RD05", "queues differ", "error", "a queue that is written twice differs between its files and RocksDB",
+            "reads the files; reads other messages once RocksDB is preferred", None, "spec 06 2.7"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "design 2", input_unread=True),

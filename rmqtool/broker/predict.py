@@ -105,10 +105,10 @@ def predict_all(
     layout = store.layout
     if layout.kind != "store" or layout.root is None:
         raise UsageError("a start can be predicted only for a whole store; give its root")
-    layout.check_forms(log=True, queues=True)
+    layout.check_forms(log=True, queues=True, files=True)
     if layout.ledger is not None:
         raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
-    for part in layout.unsupported:
+    for part in layout.not_written:
         if part.what == "second consume queues":  # its start begins where the shorter of both ends
             raise UnsupportedStoreError("the consume queues are written twice", path=part.path)
     rules = [rules_of(broker) for broker in brokers]

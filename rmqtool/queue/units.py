@@ -18,7 +18,9 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import BATCH_UNIT, PRE_BLANK, UNIT
 from rmqtool.storage.buffers import Array
+from rmqtool.storage.rocksdb.queues import RocksdbQueues
 from rmqtool.storage.source import ByteSource, open_source
+from rmqtool.storage.storage import StoragePath
 
 UNIT_DTYPE = UNIT.dtype
 BATCH_UNIT_DTYPE = BATCH_UNIT.dtype
@@ -95,6 +97,10 @@ class UnitReader:
         if source is None:
             if len(self._open) >= self._open_max:
                 self._open.popitem(last=False)[1].close()
+            if isinstance(path, StoragePath) and isinstance(path.storage, RocksdbQueues):
+                from rmqtool.queue.rocksdb_units import use  # loads llvmlite
+
+                use(path.storage)
             source = self._opener(path)
             self._open[path] = source
         else:

@@ -176,6 +176,8 @@ class Store:
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()
+        if self.layout.rocksdb is not None:
+            self.layout.rocksdb.close()
         place = self.layout.place
         if isinstance(place, StoragePath):
             place.storage.close()

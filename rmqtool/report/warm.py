@@ -65,7 +65,7 @@ def sections(store: Store, last: int, *, queues: bool, index: bool) -> Iterator[
     Raises:
         UnsupportedStoreError: it is not known where the log is, or, with `queues`, the queues are in RocksDB.
     """
-    store.layout.check_forms(log=True, queues=queues)
+    store.layout.check_forms(log=True, queues=queues, files=True)
     log = store.commit_log
     if not log.files:
         return

@@ -26,6 +26,7 @@ __all__ = [
     "ranges",
     "remote",
     "remote_url",
+    "rocksdb",
     "roots",
     "single_file",
     "source",

@@ -19,7 +19,7 @@ from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
@@ -42,6 +42,9 @@ from rmqtool.storage.roots import (
 from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
+
+if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.queues import RocksdbQueue, RocksdbQueues
 
 _FOLDERS = (
     "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
@@ -241,7 +244,8 @@ class StoreLayout:
     environment, file, detected or default). `unreadable` names folders and files that could not be listed,
     each once, with the reason; `links` are symbolic links. `ledger` is the DLedger log, whose data files are
     among those of the commit log; `commit_log_ignored` are other files of the log that a broker with a
-    DLedger log never reads. The lists of strays hold entries of a folder that
+    DLedger log never reads. `read_only` are parts in a form that is read but not written, and `rocksdb` the
+    consume queues in RocksDB, the only ones or second ones. The lists of strays hold entries of a folder that
     are not files of that part, whatever their type; `unexpected_entries` are other entries whose type does
     not match their name.
     """
@@ -280,6 +284,8 @@ class StoreLayout:
     config: dict[str, Path] = field(default_factory=dict)
     guard: Path | None = None
     unsupported: tuple[Unsupported, ...] = ()
+    read_only: tuple[Unsupported, ...] = ()
+    rocksdb: RocksdbQueues | None = None
     unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     links: tuple[Path, ...] = ()
@@ -316,25 +322,42 @@ class StoreLayout:
 
     @property
     def has_files_of_queues(self) -> bool:
-        """Whether the store's queues are kept in files: False if they are in RocksDB."""
+        """Whether the store's queues can be read: False if they are in RocksDB and that cannot be read."""
         return not any(part.what == "consume queues" for part in self.unsupported)
+
+    @property
+    def has_queues_in_rocksdb(self) -> bool:
+        """Whether the store's queues are in RocksDB, where they are read, but not written."""
+        return any(part.what == "consume queues" for part in self.read_only)
+
+    @property
+    def not_written(self) -> tuple[Unsupported, ...]:
+        """The parts in a form that rmqtool does not write: those that it does not read, and those it does."""
+        return (*self.unsupported, *self.read_only)
 
     @property
     def has_files_of_log(self) -> bool:
         """Whether it is known where the commit log is: False if there are several DLedger logs."""
         return not any(part.what == "commit log" for part in self.unsupported)
 
-    def check_forms(self, *, log: bool = False, queues: bool = False) -> None:
-        """Check that the required parts, commit log or queues, are kept in files.
+    def check_forms(self, *, log: bool = False, queues: bool = False, files: bool = False) -> None:
+        """Check that the required parts, commit log or queues, can be read.
+
+        Args:
+            log: the commit log is required.
+            queues: the queues are required.
+            files: the required parts must be in files.
 
         Raises:
-            UnsupportedStoreError: a required part is in RocksDB, or in one of several DLedger logs.
+            UnsupportedStoreError: a required part is in RocksDB that cannot be read, or in one of several
+                DLedger logs; with `files`, it is in RocksDB.
         """
         wanted = {"commit log": log, "consume queues": queues}
-        for part in self.unsupported:
+        for part in self.not_written if files else self.unsupported:
             if wanted.get(part.what):
                 verb = "is" if part.what == "commit log" else "are"
-                raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}", path=part.path)
+                reason = f", and cannot be read: {part.reason}" if part.reason else ""
+                raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}{reason}", path=part.path)
 
     def check_log_changes(self) -> None:
         """Check that rmqtool may change the log.
@@ -379,6 +402,8 @@ class StoreLayout:
             return "commitlog"
         if self.ledger is not None and path.is_relative_to(self.ledger.folder):
             return "ledger"
+        if self.rocksdb is not None and path.is_relative_to(self.rocksdb.root):
+            return self.rocksdb.folder.name
         if self.root is not None and path.is_relative_to(self.root) and path != self.root:
             return path.relative_to(self.root).parts[0]
         return None
@@ -387,6 +412,8 @@ class StoreLayout:
         """`path` as rows and findings show it: relative to the store root, with `/` between names."""
         if self.root is not None and path.is_relative_to(self.root):
             return path.relative_to(self.root).as_posix()
+        if self.rocksdb is not None and path.is_relative_to(self.rocksdb.root):
+            return f"{self.rocksdb.folder.name}/{'/'.join(path.parts[2:])}"
         return path.as_posix() if self.kind == "store" else path.name
 
 
@@ -509,6 +536,7 @@ def _store(
     names = listing.names(root)
     layout = StoreLayout(root, "store", commit_log_folders=folders, folders=listing.folders(root))
     layout.unsupported = find_unsupported(root, listing, conf)
+    _open_rocksdb(layout, root)
     log: list[StoreFile] = []
     strays: list[Path] = []
     for folder in folders:
@@ -555,10 +583,39 @@ def _with_ledger(layout: StoreLayout, ledger: Ledger, log: list[StoreFile]) -> l
     return [file for file in log if file.file_from_offset < start] + data
 
 
+def _open_rocksdb(layout: StoreLayout, root: Path) -> None:
+    """Queues in RocksDB, the only ones or second ones: those that can be read are not `unsupported`."""
+    for part in layout.unsupported:
+        if part.what in ("consume queues", "second consume queues"):
+            from rmqtool.storage.rocksdb.queues import RocksdbQueues
+
+            opened = RocksdbQueues(root / "consumequeue")
+            others = tuple(each for each in layout.unsupported if each is not part)
+            try:
+                _ = opened.queues
+            except InputError as error:
+                opened.close()
+                broken = Unsupported(part.what, part.path, part.form, error.message)
+                layout.unsupported = (broken, *others)
+            else:
+                layout.rocksdb, layout.unsupported, layout.read_only = opened, others, (part,)
+
+
+def rocksdb_queue_files(queues: RocksdbQueues, queue: RocksdbQueue) -> QueueFiles:
+    """A queue in RocksDB as the one file of units that its storage makes of it."""
+    folder = queues.path(queue)
+    file = StoreFile(folder / queue.file, queue.first * UNIT_SIZE, queue.size)
+    return QueueFiles(queue.topic, queue.queue_id, folder, (file,))
+
+
 def _list_queues(layout: StoreLayout, root: Path, listing: Listing) -> None:
-    if layout.has_files_of_queues:
+    if layout.has_queues_in_rocksdb:
+        assert layout.rocksdb is not None
+        for key, queue in layout.rocksdb.queues.items():
+            layout.consume_queues[key] = rocksdb_queue_files(layout.rocksdb, queue)
+    elif layout.has_files_of_queues:
         layout.consume_queues, strays = _queues(root / "consumequeue", listing)
-        twice = any(part.what == "second consume queues" for part in layout.unsupported)
+        twice = any(part.what == "second consume queues" for part in layout.not_written)
         layout.consume_queue_strays = tuple(
             stray for stray in strays if not (twice and is_rocksdb_file(stray.name))
         )
@@ -645,7 +702,9 @@ def _detected_sizes(
     shape = index_shape(files, hints) or _usual_shape(layout)
     return {
         "commit_log_file_size": common_file_size([log]),
-        "consume_queue_file_size": of(layout.consume_queues, UNIT_SIZE),
+        "consume_queue_file_size": of(
+            {} if layout.has_queues_in_rocksdb else layout.consume_queues, UNIT_SIZE
+        ),
         "batch_queue_file_size": of(layout.batch_queues, BATCH_UNIT_SIZE),
         "ext_queue_file_size": of(layout.ext_queues, 1),
         "index_slots": shape.slots if shape else None,

@@ -37,12 +37,14 @@ class Unsupported:
     """A part of the store that is kept in a form out of reach.
 
     `what` is the part (`consume queues`, `config`, `commit log`, ...), `form` how it is kept. A broker writes
-    `second consume queues` in addition to the queues in files.
+    `second consume queues` in addition to the queues in files. `reason` says why a part that rmqtool reads
+    otherwise cannot be read.
     """
 
     what: str
     path: Path
     form: str = "RocksDB"
+    reason: str = ""
 
 
 def is_rocksdb_file(name: str) -> bool:

@@ -218,7 +218,7 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
     if layout.abort is not None and is_clean:
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
                            hint=f"rmqtool recover {path}")  # fmt: skip
-    for part in layout.unsupported:
+    for part in layout.not_written:
         raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
     conf = layout.broker_conf
     if conf is not None and conf.text("brokerRole") == "SLAVE":

@@ -145,7 +145,7 @@ def levels(
         UnreadableError, FormatError: as `delivered_offsets`.
         UnsupportedStoreError: the queues are in RocksDB.
     """
-    store.layout.check_forms(log=True, queues=True)
+    store.layout.check_forms(log=True, queues=True, files=True)
     if delays_ms is None:
         ids = sorted(queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC)
         delays: dict[int, int | None] = {queue_id + 1: None for queue_id in ids}

@@ -162,6 +162,7 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
     from rmqtool.check.verify.index import IndexCheck
     from rmqtool.check.verify.log import LogCheck
     from rmqtool.check.verify.queues import QueueCheck
+    from rmqtool.check.verify.rocksdb import check_rocksdb
     from rmqtool.check.verify.unit_check import UnitCheck
 
     queues = QueueCheck(context) if "queues" in passes else None
@@ -177,6 +178,7 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
         context.report.log_end = context.log_end if context.log_end >= 0 else None
         if queues is not None:
             yield from UnitCheck(context, queues).run()
+            yield from check_rocksdb(context)
         if index is not None:
             yield from of_index
             yield from index.finish()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.queue.units import UnitReader
     from rmqtool.read.store import Store
     from rmqtool.storage.layout import StoreFile
+    from rmqtool.storage.rocksdb.queues import RocksdbQueues
     from rmqtool.storage.source import ByteSource, RateLimiter
 
     Observe = Callable[[StoreFile, Frames], None]
@@ -217,12 +218,34 @@ class Context:
         crash everything from the start file on is dispatched again. With a DLedger log dispatch always
         continues after the newest unit (DLedgerCommitLog#recoverAbnormally).
         """
+        if self.layout.rocksdb is not None and self.layout.has_queues_in_rocksdb:
+            return self._dispatch_from_of_rocksdb(self.layout.rocksdb)
         if self.after_crash and self.layout.ledger is None:
             return self.recovery_start
         end = self.store.dispatched_end()
         starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
         skips = self.store.profile.skips_dispatched and end >= 0 and not starts_file and not self.live
         return end + 1 if skips else end
+
+    def _dispatch_from_of_rocksdb(self, queues: RocksdbQueues) -> int:
+        """As `dispatch_from`, for queues in RocksDB: a start begins at the end that they have noted.
+
+        After a clean stop that means records after it, not one that begins there; after a crash it means
+        all records from the file that holds it. 5.4 goes at most ten files back.
+
+        Source: RocksDBConsumeQueueStore#recover, CommitLog#recoverNormally, #recoverAbnormally; spec 06 2.6.
+        """
+        noted = queues.checkpoint or 0
+        if self.live:
+            return noted
+        most = self.store.profile.start_files_max
+        files = self.layout.commit_log if most is None else self.layout.commit_log[-most:]
+        starts = [file.file_from_offset for file in files]
+        if not starts:
+            return noted
+        if self.layout.abort is not None:
+            return next((start for start in reversed(starts) if start <= noted), starts[0])
+        return max(noted + 1, starts[0])
 
     @cached_property
     def recovery_start(self) -> int:

@@ -57,7 +57,8 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
     """
     sizes = _Sizes(live=live)
     for part in layout.unsupported:
-        yield finding("UN01", layout.relative(part.path), what=part.what, form=part.form)
+        detail = {"what": part.what, "form": part.form, **({"reason": part.reason} if part.reason else {})}
+        yield finding("UN01", layout.relative(part.path), None, None, **detail)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
     for entry in layout.unexpected_entries:
@@ -72,6 +73,8 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
         (layout.batch_queues, layout.batch_queue_file_size),
         (layout.ext_queues, layout.ext_queue_file_size),
     ):
+        if queues is layout.consume_queues and layout.has_queues_in_rocksdb:
+            continue  # its files are made when they are read
         for queue in queues.values():
             yield from _queue(layout, queue, size, sizes)
     for stray in (*layout.consume_queue_strays, *layout.batch_queue_strays):

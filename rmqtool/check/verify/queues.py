@@ -28,6 +28,7 @@ from rmqtool.log.dispatch import MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import light_units
+from rmqtool.queue.rocksdb_units import store_times
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles
 
@@ -146,6 +147,23 @@ class QueueCheck:
         right = found.there & (found.store_timestamp == rows.store_timestamp)
         self.extended(key, rows.pick(right), code[right], found.size[right])
         return np.where(found.there, found.tags_code, code), ~right
+
+    def wrong_store_times(self, key: Key, rows: Columns) -> np.ndarray:
+        """Whether the store time in the unit of each record differs from the record's, shape (rows,).
+
+        Only units in RocksDB have one. Raises OSError.
+
+        Args:
+            key: the queue.
+            rows: records whose units name them, so that no two have the same queue offset.
+        """
+        wrong = np.zeros(len(rows.queue_offset), bool)
+        layout = self.context.layout
+        if layout.rocksdb is not None and layout.has_queues_in_rocksdb:
+            order = np.argsort(rows.queue_offset, kind="stable")
+            times = store_times(layout.rocksdb, key, rows.queue_offset[order])
+            wrong[order] = times != rows.store_timestamp[order]
+        return wrong
 
     def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
         """Called with records of a queue whose extension units are right, from any thread.
@@ -337,7 +355,7 @@ class Comparison:
             units: of all records.
             rows: the records.
             plain: where the records of plain queues are.
-            decided: gets those whose extension files cannot be read.
+            decided: gets those whose extension files, or store times, cannot be read.
         """
         physical, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
         code = units["tags_code"].astype(np.int64)
@@ -365,6 +383,15 @@ class Comparison:
         found[(physical != rows.physical_offset) | (size != rows.size)] = UnitFault.WRONG
         found[(physical < 0) | (size <= 0)] = UnitFault.MISSING
         found[rows.queue_offset < 0] = UnitFault.WRONG
+        if self._layout.has_queues_in_rocksdb:
+            for start, stop, key in plain:
+                right = np.flatnonzero(found[start:stop] == _RIGHT) + start
+                try:
+                    wrong = self._check.wrong_store_times(key, rows.pick(right))
+                except OSError as error:
+                    decided.append((start, stop, self._failed(key, error)))
+                else:
+                    found[right[wrong]] = UnitFault.STORE_TIME
         return found
 
 

@@ -26,6 +26,7 @@ class UnitFault(IntEnum):
     TAGS = 2
     DELIVERY = 3
     EXTENSION = 4
+    STORE_TIME = 5
 
 
 @dataclass(slots=True)

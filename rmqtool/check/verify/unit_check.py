@@ -37,7 +37,8 @@ from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource
 
-_SIMPLE = {UnitFault.TAGS: "CQ06", UnitFault.DELIVERY: "CQ07", UnitFault.EXTENSION: "CQ16"}
+_SIMPLE = {UnitFault.TAGS: "CQ06", UnitFault.DELIVERY: "CQ07", UnitFault.EXTENSION: "CQ16",
+           UnitFault.STORE_TIME: "RD03"}  # fmt: skip
 
 
 class Run(NamedTuple):
@@ -152,11 +153,13 @@ class UnitCheck:
             except OSError as error:
                 reported = True
                 units.unread.append(_slots(file, 0, file.size, unit_size))
-                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
+                if not self.context.layout.has_queues_in_rocksdb:  # else the damaged block is reported
+                    yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
             for start, stop in failed:
                 reported = True
                 units.unread.append(_slots(file, start, stop, unit_size))
-                yield finding("CQ15", self.context.name(file.path), start, stop - start)
+                if not self.context.layout.has_queues_in_rocksdb:
+                    yield finding("CQ15", self.context.name(file.path), start, stop - start)
         error_before = self.check.failed.get(key)
         if error_before is not None and not reported:
             yield finding("CQ15", self.context.name(queue.folder), reason=reason_of(error_before))
@@ -271,7 +274,8 @@ class UnitCheck:
         if queue is not None and queue.files and self._is_empty(queue.files[-1], units):
             yield finding("CQ12", self.context.name(queue.files[-1].path), 0, queue.files[-1].size)
         missing_files = self._missing_files(key)
-        for low, high in units.gaps:
+        in_rocksdb = self.context.layout.has_queues_in_rocksdb  # where nothing stops at a gap
+        for low, high in () if in_rocksdb else units.gaps:
             if not contains(unread, low, high) and not contains(missing_files, low, high):
                 yield self._finding("CQ08", key, low, high - 1)
         for item in mismatches:
@@ -334,7 +338,7 @@ class UnitCheck:
     def _missing(
         self, key: Key, item: Mismatch, units: Units, missing_files: list[tuple[int, int]]
     ) -> Iterator[Finding]:
-        gaps = (*units.gaps, *missing_files)
+        gaps = () if self.context.layout.has_queues_in_rocksdb else (*units.gaps, *missing_files)
         if any(low <= item.first and item.last < high for low, high in gaps):
             return
         dispatched = item.first > units.last and item.start >= self.context.dispatch_from

@@ -115,7 +115,8 @@ def forecast_now(store: Store, settings: Settings, tail: tuple[int, int | None])
         tail: as for `forecast`.
     """
     reader, layout = _Reader(store), store.layout
-    sets = (queue.files for queue in (*layout.unit_queues, *layout.ext_queues.values()))
+    queues = () if layout.has_queues_in_rocksdb else layout.unit_queues
+    sets = (queue.files for queue in (*queues, *layout.ext_queues.values()))
     chains = [Chain("", tuple(reader.follow(file.path, file.size, None) for file in files)) for files in sets]
     index = (reader.follow(file.path, file.size, None) for file in layout.index_files)
     chains.append(Chain("index", tuple(index)))
@@ -138,7 +139,8 @@ def _log_files(store: Store, reader: _Reader) -> Iterator[LogFile]:
 
 def _chains(store: Store, reader: _Reader, files: OpenFiles) -> Iterator[Chain]:
     layout = store.layout
-    yield from _queue_chains(layout.consume_queues, "consumequeue", UNIT_SIZE, reader, files)
+    if not layout.has_queues_in_rocksdb:
+        yield from _queue_chains(layout.consume_queues, "consumequeue", UNIT_SIZE, reader, files)
     yield from _queue_chains(layout.batch_queues, "batchconsumequeue", BATCH_UNIT_SIZE, reader, files)
     if layout.index_files:
         ends = (_end_of_index(file.path, reader, files) for file in layout.index_files)

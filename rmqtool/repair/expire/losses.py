@@ -232,7 +232,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
             pending += search()
         except RmqtoolError as error:
             unknown.append(f"{name}: {error.message}")
-    if not store.layout.has_files_of_queues:
+    if not store.layout.has_files_of_queues or store.layout.has_queues_in_rocksdb:
         unknown.append("the consume queues are in RocksDB")
     return Losses(tuple(_unconsumed(affected, offsets)), tuple(pending), without_group, tuple(unknown))
 

@@ -219,7 +219,7 @@ def write_options(store: Store) -> WriteOptions:
 
 
 def _check_form(store: Store, *, queues: bool) -> None:
-    for part in store.layout.unsupported:
+    for part in store.layout.not_written:
         if queues and part.what in ("consume queues", "index entries"):
             raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
 

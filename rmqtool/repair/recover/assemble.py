@@ -53,7 +53,7 @@ def out_of_reach(store: Store) -> list[Refusal]:
         raise UsageError("only a whole store can be recovered", hint="name the folder that holds commitlog")
     found = [
         Refusal(f"{part.what} are kept in {part.form}, which rmqtool cannot repair")
-        for part in layout.unsupported
+        for part in layout.not_written
         if part.what not in _HARMLESS
     ]
     found += [

@@ -35,8 +35,8 @@ COMMANDS = {
     "append": ("--topic", "TopicA", "--body", "x", "--dry-run"), "deliver": (), "diff": ("STORE",),
     "export": ("--output", "NEW", "--output-format", "jsonl"), "copy": ("--output", "NEW"),
 }  # fmt: skip
-# What needs the queues: refused where rmqtool does not read them.
-OF_QUEUES = {"lookup-time", "lookup-unit", "tail", "deliver", "warm-queues"}
+OF_QUEUE_FILES = {"deliver", "warm-queues"}
+"""What writes queues or needs them in files: refused where they are in RocksDB, which is read only."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -57,7 +57,7 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
         refused = command in LEDGER_REFUSES
         assert (code == EXIT_REFUSED) == refused and refused == ("the commit log is in DLedger" in err)
         assert (tmp_path / "new").exists() == (command in ("export", "copy"))
-    if name in QUEUES_ELSEWHERE and command in OF_QUEUES:
+    if name in QUEUES_ELSEWHERE and command in OF_QUEUE_FILES:
         assert code == EXIT_INPUT and "the consume queues are in RocksDB" in err
     is_read = name in (CLASSIC, *DLEDGER)
     if not is_read and command in ("info", "doctor", "verify", "diff", "recover"):
@@ -89,10 +89,8 @@ def test_queues_that_are_written_twice(cases: Library, tmp_path: Path, capfd: Ca
     with Store.open(store) as opened:
         assert opened.layout.has_files_of_queues and not opened.layout.consume_queue_strays
         whats = [(part.what, part.form) for part in opened.layout.unsupported]
-        assert whats == [
-            ("second consume queues", "RocksDB"),
-            ("index entries, timer or half messages", "RocksDB"),
-        ]
+        assert whats == [("index entries, timer or half messages", "RocksDB")]
+        assert [part.what for part in opened.layout.read_only] == ["second consume queues"]
         assert opened.max_offset("TopicA", 0) == 30
     report = report_of(store)
     assert (report.records, report.units) == (99, 99)
@@ -111,14 +109,14 @@ def test_old_files_of_queues_beside_rocksdb(cases: Library, tmp_path: Path) -> N
     shutil.copytree(other, store / "consumequeue/TopicA")
     assert set(codes_of(store)) == {"UN01"}
     with Store.open(store) as opened:
-        assert not opened.layout.has_files_of_queues
+        assert opened.layout.has_queues_in_rocksdb and opened.max_offset("TopicB", 0) == 14
 
 
 def test_the_store_type_of_broker_conf_decides(cases: Library, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("storeType=defaultRocksDB\n")
     with Store.open(cases.path(COMBINED), broker_conf=conf) as opened:
-        assert not opened.layout.has_files_of_queues
+        assert opened.layout.has_queues_in_rocksdb
 
 
 @pytest.mark.parametrize("name", [each for each in KINDS if each not in (CLASSIC, *DLEDGER)])

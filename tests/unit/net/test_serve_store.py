@@ -103,9 +103,9 @@ def test_messages_come_as_they_are_written(tmp_path: Path) -> None:
             assert [each.body for each in records(client.answer(number).body)] == [b"first"]
 
 
-@pytest.mark.parametrize("name", ["kind_dledger_497", "kind_dledger_540"])
+@pytest.mark.parametrize("name", ["kind_dledger_497", "kind_dledger_540", "kind_rocksdb_540"])
 @pytest.mark.parametrize("live", [False, True])
-def test_a_dledger_store_is_served(name: str, live: bool, cases: Library) -> None:
+def test_a_store_with_dledger_or_rocksdb_is_served(name: str, live: bool, cases: Library) -> None:
     path = cases.path(name)
     with Store.open(path) as store, client_of(path, Options(live=live)) as client:
         for key, queue in store.queues.items():

@@ -68,6 +68,19 @@ def test_a_sound_store(
             assert sum(len(each.data) for each in record.rows if "." not in each.name) == row.size
 
 
+def test_queues_in_rocksdb(cases: Library) -> None:
+    """Every record that a unit names is shown once, and read like those of queues in files."""
+    with Store.open(cases.path("kind_rocksdb_540")) as store:
+        found = list(rows_of(store))
+        want = [
+            (key, unit.physical_offset) for key, queue in store.queues.items() for _, unit in queue.units()
+        ]
+        assert [(key, row.physical_offset) for key, row in found] == want
+        assert len(want) > 90 and not [row for _, row in found if row.problems]
+        topics = [dict(record_at(store, row, None).fields)["topic"] for _, row in found]
+        assert topics == [topic for (topic, _), _ in found]
+
+
 @pytest.mark.parametrize("name", STORES)
 def test_topics_and_queues(cases: Library, name: str) -> None:
     """The counts are those of info; topics without queues are listed, and system topics come last."""

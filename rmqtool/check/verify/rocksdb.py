@@ -1,0 +1,171 @@
+"""Pass `queues`, RocksDB: what queues in files do not have. Their units are checked like any others.
+
+    a block, log or MANIFEST that cannot be read       RD01
+    `max` without its unit, or with another one        RD02
+    a unit whose store time is not its record's        RD03, found by `queues`
+    the noted end of dispatch against log and units    RD04
+    queues that are written twice                      RD05 where the two differ
+
+Not wrong: a `min` that is missing or stale, units above `max` after a cut of the log, units below the
+minimum of the log, and an end that was noted before the end of the log, as a running or killed broker leaves
+it. Source: spec 06 2.3, 2.5, 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.check.verify.context import Context
+from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS, unit_key
+from rmqtool.problems import Finding, finding
+from rmqtool.queue.units import UnitReader, present
+from rmqtool.storage.layout import QueueFiles, rocksdb_queue_files
+from rmqtool.storage.ranges import runs
+from rmqtool.storage.rocksdb.database import Database
+from rmqtool.storage.rocksdb.queues import OFFSET_LIMIT, RocksdbQueue, RocksdbQueues
+
+if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.table import Table
+
+_BLOCK = 1 << 15  # units compared at once
+_RUNS_MAX = 1000  # findings on the differences of one queue
+
+
+def check_rocksdb(context: Context) -> Iterator[Finding]:
+    """The findings on the store's queues in RocksDB, the only ones or second ones."""
+    queues = context.layout.rocksdb
+    if queues is None:
+        for part in context.layout.unsupported:
+            if part.reason and part.path.name == "consumequeue":
+                yield from _files(context, Database(part.path))
+        return
+    yield from _files(context, queues.database)
+    try:
+        yield from _ends(context, queues)
+        if context.layout.has_queues_in_rocksdb:
+            yield from _checkpoint(context, queues)
+        else:
+            yield from _twice(context, queues)
+    except (FormatError, UnreadableError):
+        return  # RD01, or gone
+
+
+# files
+
+
+def _files(context: Context, database: Database) -> Iterator[Finding]:
+    """Read every block; the reader of the units has decoded those that hold units."""
+    try:
+        families = database.families
+    except (FormatError, UnreadableError) as error:
+        yield from _damaged(context, error, database.folder)
+        return
+    for damage in database.damage:
+        yield finding("RD01", context.name(damage.path), damage.offset, None, reason=damage.reason)
+    for family in families.values():
+        for file in family.files:
+            try:
+                table = database.table(file)
+            except (FormatError, UnreadableError) as error:
+                yield from _damaged(context, error, database.folder)
+            else:
+                yield from _blocks(context, table)
+
+
+def _blocks(context: Context, table: Table) -> Iterator[Finding]:
+    for number in range(table.block_count):
+        try:
+            table.check(number)
+        except (FormatError, UnreadableError) as error:
+            yield from _damaged(context, error, table.path)
+
+
+def _damaged(context: Context, error: RmqtoolError, folder: Path) -> Iterator[Finding]:
+    path = folder if error.path is None else Path(error.path)
+    if isinstance(error, UnreadableError) and context.live and error.is_gone:
+        context.report.vanished.add(context.name(path))
+        return
+    yield finding("RD01", context.name(path), error.physical_offset, None, reason=error.message)
+
+
+# ends
+
+
+def _ends(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
+    for (topic, is_max, queue_id), end in sorted(queues.ends.items()):
+        if not is_max:
+            continue
+        place = {"topic": topic, "queue_id": queue_id, "queue_offset": end.queue_offset}
+        name = context.name(queues.folder)
+        if not 0 <= end.queue_offset < OFFSET_LIMIT:
+            yield finding("RD02", name, None, None, **place)
+            continue
+        value = queues.database.get(UNITS, unit_key(topic, queue_id, end.queue_offset))
+        if value is None or len(value) != UNIT_VALUE.size:
+            yield finding("RD02", name, None, None, **place, unit="missing")
+            continue
+        found = UNIT_VALUE.unpack(value)[0]
+        if found != end.physical_offset:
+            yield finding(
+                "RD02", name, None, None, **place, end_physical_offset=end.physical_offset,
+                unit_physical_offset=found,
+            )  # fmt: skip
+
+
+def _checkpoint(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
+    noted = queues.checkpoint
+    newest = max((end.physical_offset for key, end in queues.ends.items() if key.is_max), default=-1)
+    if context.live or (noted is None and newest < 0):
+        return
+    detail: dict[str, object] = {"noted": noted, "newest_physical_offset": newest}
+    if noted is None or noted <= newest or (context.log_end >= 0 and noted > context.log_end):
+        if context.log_end >= 0:
+            detail["log_end"] = context.log_end
+        yield finding("RD04", context.name(queues.folder), None, None, **detail)
+
+
+# both kinds
+
+
+def _twice(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
+    """Compare where both have units. A broker begins the second queues at the end of the first ones."""
+    with UnitReader(context.open, context.files_per_reader) as reader:
+        for key, other in queues.queues.items():
+            queue = context.layout.consume_queues.get(key)
+            if queue is None or not queue.files:
+                continue
+            try:
+                yield from _differences(context, reader, queue, queues, other)
+            except FileNotFoundError:
+                continue  # it has gone since the folder was listed
+
+
+def _differences(
+    context: Context, reader: UnitReader, queue: QueueFiles, queues: RocksdbQueues, other: RocksdbQueue
+) -> Iterator[Finding]:
+    second = rocksdb_queue_files(queues, other)
+    start = max(other.first, queue.files[0].file_from_offset // UNIT_SIZE)
+    stop = min(other.end, queue.files[-1].end // UNIT_SIZE)
+    found = 0
+    for first in range(start, stop, _BLOCK):
+        count = min(_BLOCK, stop - first)
+        mine, others = reader.read(queue, first, count), reader.read(second, first, count)
+        numbers = np.flatnonzero(present(mine) & (mine != others))
+        for low, high in runs(numbers):
+            place = {"topic": queue.topic, "queue_id": queue.queue_id}
+            at, last = int(numbers[low]), int(numbers[high - 1])
+            yield finding(
+                "RD05", context.name(second.folder), None, (last - at + 1) * UNIT_SIZE, **place,
+                queue_offset=first + at, last_queue_offset=first + last,
+                file_physical_offset=int(mine[at]["physical_offset"]),
+                rocksdb_physical_offset=int(others[at]["physical_offset"]),
+            )  # fmt: skip
+            found += 1
+            if found == _RUNS_MAX:
+                return
