@@ -191,8 +191,8 @@ def _is_narrow(text: str) -> bool:
 def narrow_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
     """The cells of `rows` in aligned columns, those of `is_right` to the right.
 
-    A cell is one line of ASCII, `…` and blocks of a bar; only colours take no columns. White space around a cell
-    is left out, and none ends a line.
+    A cell is one line of ASCII, `…` and blocks of a bar; only colours take no columns. White space around a
+    cell is left out, and none ends a line.
     """
     columns = [[text.strip() for text in column] for column in zip(*rows, strict=True)]
     for place, (texts, right) in enumerate(zip(columns, is_right, strict=True)):
