@@ -213,6 +213,10 @@ class RocksdbQueues(Storage):
             self._state = self.state()
         return RocksdbQueues, (self.folder, self._state)
 
+    def __reduce__(self) -> Recipe:
+        """As its paths do: another process opens the database itself."""
+        return self.recipe()
+
     def entries(self, inner: str) -> Entries:
         """See Storage. The folder of a queue is listed as it is now."""
         self.refresh()
