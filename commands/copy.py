@@ -130,7 +130,10 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
             "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
             "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         })  # fmt: skip
-        writer.note("rmqtool: queue offsets count from 0; not copied: consumer offsets, system topics")
+        writer.note(
+            "rmqtool: queue offsets count from 0; not copied: consumer offsets, and system topics with"
+            " delayed and half messages (rmqtool stats STORE --delayed, --transactions)"
+        )
     else:
         why = "a broker would reject all of them" if result.refused else "no message matches"
         writer.note(f"rmqtool: {why}: no store was created")

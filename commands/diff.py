@@ -239,14 +239,15 @@ def _carry_lines(row: Row) -> Iterator[str]:
     yield ""
     yield (
         "carry over   Stop both brokers, decide which store stays, and add the other's messages to it."
-        " Delayed messages that were delivered already are delivered again."
+        " Repair it with rmqtool recover first if it was not stopped cleanly. Run the line once: a second run"
+        " adds the messages again. Delayed messages that were delivered already are delivered again."
     )
     start = str(diverged["physical_offset"])
     for name, other in (("b", "a"), ("a", "b")):
         if diverged[name]["records"] == 0:
             continue
         source, target = row[name]["path"], row[other]["path"]
-        words = ["dump", source, "--from-offset", start, "--exclude-topic", "RMQ_SYS*", "--format", "jsonl"]
+        words = ["dump", source, "--from-offset", start, "--exclude-topic", "RMQ_SYS*", "--json"]
         line = shlex.join(["rmqtool", *words])
         yield f"{f'{name.upper()} to {other.upper()}':<13}{line} | {_append_command(target)}"
 

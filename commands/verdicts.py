@@ -70,12 +70,19 @@ _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 
 # recover
 
+_OFFSETS_LOST = "CF08"
+
 
 def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
     sentences = list(_start_sentences(found))
+    if found["applied"] is None and any(each.startswith(_OFFSETS_LOST) for each in found["warnings"]):
+        sentences.append(
+            "But the committed offsets of all groups are lost: after a start, groups skip messages or receive"
+            " all of them again. Copy consumerOffset.json from a slave or a backup before a broker starts."
+        )
     if found["applied"] is None:
         sentences += _plan_sentences(found)
     return sentences

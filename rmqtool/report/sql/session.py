@@ -8,7 +8,8 @@ files, which is removed at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -32,6 +33,7 @@ MEMORY_BYTES: Final = 1 << 30
 MEMORY_MIN: Final = 64 << 20
 """DuckDB needs about this much for a scan of some threads."""
 _BATCH_ROWS: Final = 2048
+_SIGNALS_S: Final = 0.2  # a signal may arrive just before a wait begins, and wake no thread
 _READS: Final = ("SELECT", "EXPLAIN")
 """The types of statements that only read: DESCRIBE, SHOW and SUMMARIZE count as SELECT."""
 _KIND: Final = pattern(r"^[A-Z][A-Za-z ]*(?:Error|error): ")
@@ -50,6 +52,7 @@ class Result:
     types: Sequence[str]
     _reader: pa.RecordBatchReader
     _scans: Scans
+    _worker: _Worker
 
     def rows(self, tz: tzinfo | None) -> Iterator[Row]:
         """The rows as they are computed, times in `tz`. Raises as `Session.run`."""
@@ -58,7 +61,7 @@ class Result:
         while True:
             with _explained(self._scans):
                 try:
-                    batch = self._reader.read_next_batch()
+                    batch = self._worker.call(self._reader.read_next_batch)
                 except StopIteration:
                     return
             yield from rows_of(batch, tz)
@@ -95,10 +98,11 @@ class Session:
                 database.register(name, table)
             with _explained(scans):
                 _check(database, sql)
-                relation = database.sql(sql)
+                worker = stack.enter_context(closing(_Worker(database)))
+                relation = worker.call(lambda: database.sql(sql))
                 types = [str(each) for each in relation.types]
-                reader = stack.enter_context(relation.to_arrow_reader(_BATCH_ROWS))
-            yield Result(numbered(relation.columns), types, reader, scans)
+                reader = stack.enter_context(worker.call(lambda: relation.to_arrow_reader(_BATCH_ROWS)))
+            yield Result(numbered(relation.columns), types, reader, scans, worker)
 
     def split(self, text: str) -> list[str]:
         """The queries of a text, in their order. Raises UsageError for one that cannot be parsed."""
@@ -123,6 +127,36 @@ class Session:
         ):
             database.execute(f"SET {name} = {_literal(value)}")
         return database
+
+
+class _Worker:
+    """Runs the calls of a database in a thread of its own, one at a time.
+
+    DuckDB looks at signals in some of its loops only: the main thread waits in Python, and interrupts it.
+    """
+
+    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
+        self._database = database
+        self._pool = ThreadPoolExecutor(1, "rmqtool-sql")
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Return the result of `work`, or raise its error. KeyboardInterrupt ends it first."""
+        future = self._pool.submit(work)
+        try:
+            while True:
+                try:
+                    return future.result(_SIGNALS_S)
+                except TimeoutError:
+                    if future.done():  # in the meantime, or with a TimeoutError of its own
+                        return future.result()
+        except KeyboardInterrupt:
+            self._database.interrupt()
+            wait([future])
+            raise
+
+    def close(self) -> None:
+        """End the thread."""
+        self._pool.shutdown()
 
 
 @contextmanager

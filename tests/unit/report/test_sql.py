@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -26,7 +27,7 @@ from rmqtool.read.store import Store
 from rmqtool.report.sql.session import Session
 from rmqtool.report.sql.tables import SCHEMAS, Scans
 from tests.support.dumps import Result
-from tests.support.programs import started, until
+from tests.support.programs import PATIENCE_S, RMQTOOL, started, surroundings, until
 from tests.support.stores import Library
 from tests.support.trees import unchanged
 
@@ -395,3 +396,21 @@ def test_all_columns_have_spark_names() -> None:
         assert SCHEMAS[view].names == [each.name for each in columns_by_options(options)]
         assert all(isinstance(field.type, pa.DataType) for field in SCHEMAS[view])
     json.dumps(SCHEMAS["messages"].names)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+        "SELECT count(*) FROM range(10000000000) a, messages",
+    ],
+)
+def test_a_query_without_end_is_interrupted(cases: Library, tmp_path: Path, sql: str) -> None:
+    """By one signal, also where DuckDB looks at none; its temporary folder is gone then."""
+    command = [*RMQTOOL, "sql", cases.path(REAL), sql]
+    with started(command, env=surroundings(TMPDIR=str(tmp_path))) as process:
+        until(lambda: any(tmp_path.iterdir()), "the query did not begin")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130 and b"interrupted" in errors
+    assert not any(tmp_path.iterdir())
