@@ -54,7 +54,11 @@ def mqadmin_rows(bench: Bench) -> Iterator[Row]:
             ("queryMsgByOffset", "-t", topic, "-b", "broker-a", "-i", 0, "-o", last),
             topic,
         ),
-        "the offsets of all queues": (("info", store), ("topicStatus", "-t", topic), str(last + 1)),
+        "the offsets of all queues": (
+            ("info", store, "--queues"),
+            ("topicStatus", "-t", topic),
+            str(last + 1),
+        ),
     }
     try:
         with Broker(VERSION, folder, folder / "store", sizes) as broker:
