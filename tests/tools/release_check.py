@@ -42,7 +42,7 @@ def package_files() -> set[str]:
         f"{name}/{path.relative_to(folder)}"
         for name, folder in folders.items()
         for path in folder.rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in (".py", ".html") or path.name == "py.typed"
     }
     assert len(files) > len(folders)
     return {*files, "pyspark_rocketmq_store.py"}
