@@ -50,7 +50,7 @@ def send_log(
     name server is needed. A slave of 5.x ignores this setting: --slave leads it here while it runs, until a
     name server names another master.
 
-    With --controller the slaves are brokers in controller mode. They are told the epochs of the store's epoch
+    With --controller the slaves are brokers in controller mode. They receive the epochs of the store's epoch
     file, and cut what their log has beyond the last epoch that both have.
 
     A slave without a log gets the whole log, from the first file on. A slave with a log gets what follows its

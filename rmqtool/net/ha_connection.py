@@ -153,8 +153,8 @@ class HaConnection:
 class ControllerConnection(HaConnection):
     """The same to a master in controller mode (5.x), as a learner: never a member of the sync-state set.
 
-    A slave that is not registered at the controller and is no learner would make producers wait for it even
-    after it has gone.
+    A slave that is not registered at the controller and is not a learner would make producers wait for it
+    even after it has gone.
     """
 
     mode = "controller"
