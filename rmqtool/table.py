@@ -33,6 +33,8 @@ TEXT_ROOM = 16  # terminal columns that a text should have: numbers that few peo
 BODY_ROOM = 24
 _OWN_SIGNS = dict.fromkeys((0x2026, *range(0x2580, 0x25A0)))  # of cut texts and of bars
 _GAP = 2  # between two columns
+_LONGEST_RULE = 120  # below the header of the last column
+_END = "."  # stands for the text of the last column while the others are aligned
 _FIRST_TO_GO = ("share", "size", "physical_offset", "length")
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
 _CONTINUES = ("message", "reason")  # sentences: broken between words, not cut
@@ -93,9 +95,18 @@ class Table:
                 for column, texts in zip(self._columns, cells, strict=True)
             ]
         lines = [line for row in zip(*cells, strict=True) for line in zip_longest(*row, fillvalue="")]
-        rows = [*titles, ["-" * limit for limit in limits], *lines]
-        align = narrow_lines if all(map(_is_narrow, chain.from_iterable(rows))) else tabulated_lines
-        return align(rows, [column.is_number for column in self._columns])
+        rule = ["-" * limit for limit in limits]
+        rule[-1] = rule[-1][:_LONGEST_RULE]
+        rows = [*titles, rule, *lines]
+        is_right = [column.is_number for column in self._columns]
+        if is_right[-1]:
+            return _align(rows, is_right)
+        # Nothing is padded to the longest text of the last column: bodies differ by a factor of thousands.
+        starts = _align([(*row[:-1], _END) for row in rows], is_right)
+        return [
+            f"{start.removesuffix(_END)}{row[-1].strip()}".rstrip()
+            for start, row in zip(starts, rows, strict=True)
+        ]
 
     def _fit(self, *, first: bool) -> list[int]:
         """The width of every column that is shown; leaves out columns only before the first line."""
@@ -186,6 +197,11 @@ class Table:
 def _is_narrow(text: str) -> bool:
     """Whether each character takes one column: ASCII, `…`, and the blocks of which bars are made."""
     return text.isascii() or text.translate(_OWN_SIGNS).isascii()
+
+
+def _align(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:
+    align = narrow_lines if all(map(_is_narrow, chain.from_iterable(rows))) else tabulated_lines
+    return align(rows, is_right)
 
 
 def narrow_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> list[str]:

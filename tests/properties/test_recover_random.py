@@ -21,7 +21,7 @@ from tests.support.whole_store import keyed, write_whole
 
 BASES = ("many files", "ok_540_small_ipv6", "ok_497_small_ipv6", "ok_540_small_propcrc")
 # What random damage leaves that a broker and its consumers read, or that no rule mends.
-STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "EP01"}
+STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "CF08", "CF09", "EP01"}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,7 @@ def rows_of(root: Path) -> list[object]:
 @example(name="many files", seed=195, abort=False)  # a queue id below 0
 @example(name="many files", seed=354711, abort=False)  # a queue offset of 0 in the middle
 @example(name="ok_540_small_ipv6", seed=4294967295, abort=False)  # the largest queue offset
+@example(name="ok_497_small_ipv6", seed=1184, abort=False)  # a config file that no command gives back
 @given(name=st.sampled_from(BASES), seed=st.integers(0, 1 << 32), abort=st.booleans())
 def test_random_damage_is_mended_and_given_back(
     base: dict[str, Path], name: str, seed: int, abort: bool

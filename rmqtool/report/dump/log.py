@@ -22,7 +22,8 @@ from rmqtool.storage.out_of_reach import report_out_of_reach
 FIELDS = NAMES
 GAP_FIELDS = ("kind", "blank", *NAMES)
 TABLE_FIELDS = ("physical_offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
-                "body", "status")  # fmt: skip
+                "status", "body")  # fmt: skip
+"""The body is last: a table pads every other column to its longest cell."""
 _MEANING = (
     ("real_topic", "system.real_topic", "system.origin_topic"),
     ("real_queue", "system.real_queue_id", "system.half_queue_id"), ("due_time", "system.deliver_time"),
@@ -41,7 +42,7 @@ def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Se
         # With gaps the kind of the row stands before that of the message.
         kind = ("system" if gaps else "kind", "system.kind")
         fields = ("physical_offset", "topic", kind, *_MEANING, *TABLE_FIELDS[3:6], *TABLE_FIELDS[8:])
-    return ("kind", *fields, "file") if gaps else fields
+    return ("kind", *fields[:-1], "file", fields[-1]) if gaps else fields
 
 
 def message_rows(

@@ -112,6 +112,18 @@ def test_fields_choose_and_order_in_every_format(capfdbinary: pytest.CaptureFixt
         assert written(capfdbinary) == expected
 
 
+def test_a_long_body_makes_no_other_line_longer(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """In ASCII or not, of messages that dump prints in one block."""
+    rows = [
+        {"n": number, "topic": "Orders", "body": text}
+        for number, text in enumerate(("a" * 50_000, "b", "件" * 20_000, "与"))
+    ]
+    Output(format="table").write_rows(rows, ("n", "topic", "body"))
+    header, rule, *lines = written(capfdbinary).rstrip("\n").split("\n")
+    assert (len(rule), header) == (len("0  Orders  ") + 120, "n  topic   body")
+    assert lines == [f"{row['n']}  Orders  {row['body']}" for row in rows]
+
+
 def test_unknown_field_is_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     """With the nearest name."""
 
@@ -134,7 +146,7 @@ def test_table_is_aligned_and_whole_in_a_pipe(capfdbinary: pytest.CaptureFixture
     Output(format="table").write_rows(rows, ("n", "t", "u"), table=("n", "t"))
     assert written(capfdbinary).split("\n") == [
         "    n  t",
-        "-----  " + "-" * 300,
+        "-----  " + "-" * 120,
         "    5  " + "a" * 300,
         "12345",
         "",
