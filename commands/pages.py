@@ -258,6 +258,16 @@ def command_help(name: str, command: Any) -> Iterator[Section]:
         yield section("See also", Paragraph(", ".join(f"{PROGRAM} help {each}" for each in names)))
 
 
+def overview(group: Any) -> Iterator[Section]:
+    """Yields what the program shows without a command: one screen of 80 x 24 leads to a command."""
+    summary, description, _ = _split_help(group.help)
+    yield section(f"{summary}.", *(part for part in description if isinstance(part, Verbatim)))
+    named = [entry(title, " ".join(names).replace("_", "-")) for title, names in GROUPS.items()]
+    helps = ", ".join(f"{PROGRAM} {words}" for words in ("COMMAND --help", "help", "help TOPIC"))
+    manual = entry("Manual", f"{helps}; topics: {' '.join(TOPICS)}")
+    yield section("Commands", *named, manual)
+
+
 def main_help(group: Any) -> Iterator[Section]:
     """Yields what `--help` of the program shows."""
     summary, description, _ = _split_help(group.help)

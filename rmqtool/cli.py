@@ -193,11 +193,12 @@ def _ending(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    command = typer.main.get_command(build_app(_commands_for(arguments)))
     if all(each == "--debug" for each in arguments):
-        command.main(["--help"], prog_name=PROGRAM, standalone_mode=False)
-        print_error(f"{PROGRAM}: no command was given")
-        return EXIT_USAGE
+        from rmqtool.commands.pages import overview
+
+        typer.echo(page_text(overview(typer.main.get_command(build_app(())))), nl=False)
+        return EXIT_OK
+    command = typer.main.get_command(build_app(_commands_for(arguments)))
     try:
         result = command.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as stop:

@@ -515,14 +515,29 @@ def test_completion_knows_the_options(program: list[str], shell: str) -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("arguments", [[], ["--debug"], ["--help"]])
-def test_without_a_command_the_help_leads_to_one(
-    arguments: list[str], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("arguments", [[], ["--debug"]])
+def test_without_a_command_one_screen_leads_to_one(
+    arguments: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Situations with their commands, then every command once, in the group of its purpose."""
-    assert cli.main(arguments) == (EXIT_OK if arguments == ["--help"] else EXIT_USAGE)
+    """Situations with their commands, every command in the group of its purpose, the topics of the manual."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(arguments) == EXIT_OK
     output, errors = capfd.readouterr()
-    assert errors == ("" if arguments == ["--help"] else "rmqtool: no command was given\n")
+    assert errors == ""
+    lines = output.splitlines()
+    assert len(lines) <= 23 and max(map(len, lines)) <= 80  # a line is left for the prompt
+    assert "    The broker does not start    rmqtool recover STORE" in lines
+    for title, names in GROUPS.items():
+        row = next(line for line in lines if line.startswith(f"  {title}  "))
+        assert row.removeprefix(f"  {title}").split() == [name.replace("_", "-") for name in names]
+    assert " ".join(pages.TOPICS) in " ".join(output.split())
+
+
+def test_help_of_the_program_shows_every_command(capfd: pytest.CaptureFixture[str]) -> None:
+    """Situations with their commands, then every command once, in the group of its purpose."""
+    assert cli.main(["--help"]) == EXIT_OK
+    output, errors = capfd.readouterr()
+    assert errors == ""
     assert "The broker does not start    rmqtool recover STORE" in output
     parts = re.split(r"^(\S.*)\n", output[output.index("\nLook\n") + 1 :], flags=re.MULTILINE)[1:]
     lists = [re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) for text in parts[1::2]]
