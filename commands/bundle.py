@@ -26,14 +26,6 @@ OutputFile = Annotated[
         help="Write the archive to this new file: .tar.gz, .tgz or .tar.zst.",
     ),
 ]
-Redact = Annotated[
-    bool,
-    typer.Option(
-        "--redact",
-        help="Replace topics, groups, keys, tags, hosts and message ids by pseudonyms; leave out the values"
-        " of properties.",
-    ),
-]
 
 
 @with_groups
@@ -41,7 +33,7 @@ def bundle(
     *,
     store: options.StoreOptions,
     output: OutputFile,
-    redact: Redact = False,
+    redact: options.Redact = False,
     scan: Annotated[options.ScanOptions, Only("jobs"), Before("output")],
     shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
 ) -> int:
@@ -91,11 +83,12 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
     """Make the parts; one that fails is replaced by its error."""
     from rmqtool.commands import doctor_text
     from rmqtool.report.bundle import parts
+    from rmqtool.report.bundle.redaction import names_of
     from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
     from rmqtool.report.host import look_at_host
 
     if redaction is not None:
-        parts.names_of(store, redaction)
+        names_of(store, redaction)
     yield parts.versions()
     yield parts.host()
     yield parts.layout(store)

@@ -100,7 +100,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "report": (
         ("Write a page about a store", "rmqtool report STORE --output report.html"),
         ("Read a running broker's store gently", "rmqtool report STORE --output report.html --io-limit 100M"),
-        ("Replace yesterday's page", "rmqtool report STORE --output report.html --force --quiet"),
+        ("Write a page for others, without the names of topics, groups and hosts",
+         "rmqtool report STORE --output report.html --redact"),
     ),
     "sql": (
         ("Count messages by topic and tag",

@@ -133,6 +133,15 @@ FORMAT_STRING_HELP = (
     r" %T store timestamp in ms, %B born timestamp in ms, %s body, %S its length (-1: it cannot be"
     r" decompressed), %R its length as 4 bytes, %h properties, %% percent sign; \n \t \r \0 \xHH \\."
 )
+Redact = Annotated[
+    bool,
+    typer.Option(
+        "--redact",
+        help="Replace topics, groups, keys, tags, hosts and message ids by pseudonyms; leave out the values"
+        " of properties.",
+    ),
+]
+
 Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
 Jobs = Annotated[
     int,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ def report(
     *,
     store: options.StoreOptions,
     output: OutputFile = None,
+    redact: options.Redact = False,
     force: options.Force = False,
     shown: Annotated[options.ObjectOutput, Only("tz format json quiet progress")],
     scan: Annotated[options.ScanOptions, Before("quiet")],
@@ -42,8 +43,9 @@ def report(
 
     The log is read once and checked as verify does, in bounded memory. Samples of compressed bodies are
     decompressed. The prediction of a start reads at most 4 GiB more. Topics and groups beyond the largest
-    25 are summed up. Names are those of the store, so the page shows topics and groups, and no keys and no
-    bodies. A broker may be using the store; the page then shows what was there when the command started.
+    25 are summed up. The page shows topics, groups and paths, and no keys and no bodies. --redact replaces
+    these names by pseudonyms (topic-1, group-2), as bundle does, for a page that others may read. A broker
+    may be using the store; the page then shows what was there when the command started.
 
     An existing file is kept; --force replaces it. Exits as verify does: with 1 when there is a warning or
     an error, with 3 when something could not be read or is stored in a form rmqtool cannot read (RocksDB,
@@ -70,7 +72,7 @@ def report(
                 limiter=RateLimiter(scan.io_limit) if scan.io_limit else None,
                 progress=bar.advance,
             )
-        pieces = _page(found, opened, store, shown)
+        pieces = _page(found, opened, store, shown, _redaction(found, opened) if redact else str)
         size = _write(path, pieces, replace=force and path.exists())
     row = _row(found, path, size)
     writer.write_object(row, _lines(row))
@@ -90,7 +92,11 @@ def _check(store: Store, path: Path, *, force: bool) -> None:
 
 
 def _page(
-    found: Summary, opened: Store, store: options.StoreOptions, shown: options.ObjectOutput
+    found: Summary,
+    opened: Store,
+    store: options.StoreOptions,
+    shown: options.ObjectOutput,
+    redact: Callable[[str], str],
 ) -> list[bytes]:
     """Return the page in pieces."""
     from rmqtool.commands.report_text import page
@@ -98,7 +104,20 @@ def _page(
     def command(words: Sequence[str]) -> str | None:
         return command_line(words, store)
 
-    return list(page(found, opened.layout, command, shown.zone, time.time_ns() // 1_000_000))
+    now_ms = time.time_ns() // 1_000_000
+    return list(page(found, opened.layout, command, shown.zone, now_ms, redact))
+
+
+def _redaction(found: Summary, opened: Store) -> Callable[[str], str]:
+    """Return what replaces the names of the store in a text: those of files and of the log."""
+    from rmqtool.report.bundle.redaction import Redaction, names_of
+
+    redaction = Redaction()
+    names_of(opened, redaction)
+    redaction.add("topic", found.log.topics.values)
+    redaction.add("group", [row["group"] for row in found.lags])
+    redaction.add("topic", [row["topic"] for row in found.lags])
+    return redaction.text
 
 
 def _write(path: Path, pieces: list[bytes], *, replace: bool) -> int:

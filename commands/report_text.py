@@ -49,7 +49,12 @@ _SEVERITY_LEVELS = {"error": "bad", "warning": "warn", "note": "note"}
 
 
 def page(
-    found: Summary, layout: StoreLayout, command: Command, zone: tzinfo | None, now_ms: int
+    found: Summary,
+    layout: StoreLayout,
+    command: Command,
+    zone: tzinfo | None,
+    now_ms: int,
+    redact: Callable[[str], str] = str,
 ) -> Iterator[bytes]:
     """Yield the page in pieces.
 
@@ -59,33 +64,48 @@ def page(
         command: returns the command line for the words of one.
         zone: of the times.
         now_ms: the time that the page names as its own.
+        redact: replaces the names in a text; every text of the page passes it before it is shortened.
     """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=lambda value: escape(value) if type(value) is str else value,
+        finalize=lambda value: escape(redact(value)) if type(value) is str else value,
     )  # fmt: skip
-    environment.filters |= {"name": name, "long_name": partial(name, length=_NAME_LONG)}
+    short = partial(name, redact=redact)
+    environment.filters |= {"name": short, "long_name": partial(short, length=_NAME_LONG)}
     source = files("rmqtool.commands").joinpath("report_page.html").read_text("utf-8")
-    context = _Page(found, layout, command, zone, now_ms).context()
+    context = _Page(found, layout, command, zone, now_ms, short).context()
     for piece in environment.from_string(source).generate(context):
         yield piece.encode("utf-8", "backslashreplace")
 
 
-def name(text: object, *, length: int = _NAME) -> str:
+class _Shown(str):
+    """A text as the page shows it."""
+
+    __slots__ = ()
+
+
+def name(text: object, *, length: int = _NAME, redact: Callable[[str], str] = str) -> str:
     """Return a name of at most `length` characters; a longer one loses its middle."""
-    shown = escape(str(text))
+    shown = escape(redact(str(text)))
     half = length // 2
-    return shown if len(shown) <= length else f"{shown[:half]}…{shown[half - length + 1 :]}"
+    return _Shown(shown if len(shown) <= length else f"{shown[:half]}…{shown[half - length + 1 :]}")
 
 
 class _Page:
     """The parts of the page, as values for the template."""
 
     def __init__(
-        self, found: Summary, layout: StoreLayout, command: Command, zone: tzinfo | None, now_ms: int
+        self,
+        found: Summary,
+        layout: StoreLayout,
+        command: Command,
+        zone: tzinfo | None,
+        now_ms: int,
+        short: Callable[[object], str],
     ) -> None:
+        self.short = short
         self.found, self.layout, self.zone, self.now_ms = found, layout, zone, now_ms
         self.examination = found.examination
         self.info = found.examination.info
@@ -233,7 +253,7 @@ class _Page:
     def map(self) -> Chart | None:
         """Return the map of the log."""
         topics = [
-            (self.codes[topic], name(topic), kind)
+            (self.codes[topic], self.short(topic), kind)
             for topic, kind in self.kinds.items()
             if topic in self.codes
         ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqtool import __version__
-from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
@@ -126,7 +126,7 @@ def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
 
 
 def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
-    about = "as it is in the store"
+    about = "as it is in the store" if redaction is None else "with pseudonyms for its names"
     try:
         data = read_file(path, _CONFIG_BYTES + 1)
     except UnreadableError as error:
@@ -251,50 +251,3 @@ def host() -> Part:
         except OSError:
             facts[name] = None
     return Part("host.json", "the machine on which rmqtool ran", facts)
-
-
-def names_of(store: Store, redaction: Redaction) -> None:
-    """Register the names that a store shows outside of its records.
-
-    A configuration file whose names cannot be found goes into `redaction.unknown`.
-    """
-    from rmqtool.read.broker_names import broker_names
-    from rmqtool.read.known_topics import topic_names
-    from rmqtool.storage.config_files import read_config
-
-    root = store.layout.root
-    redaction.add("topic", sorted(topic_names(store.layout)))
-    redaction.add("topic", sorted({topic for topic, _ in store.queues}))
-    for name, groups in (
-        ("subscriptionGroup.json", lambda found: config_json.subscription_groups(found)),
-        ("consumerOffset.json", lambda found: {group for _, group in config_json.consumer_offsets(found)}),
-        ("consumerFilter.json", lambda found: {group for _, group in config_json.filters(found)}),
-        ("topics.json", lambda found: ()),
-    ):
-        if root is None:
-            continue
-        for file in (name, f"{name}.bak"):
-            try:
-                loaded = read_config(Path(root) / "config", file)
-            except RmqtoolError:
-                continue
-            try:
-                if loaded.document is not None:
-                    redaction.add("group", sorted(groups(loaded.document)))
-                    if name == "consumerOffset.json":
-                        topics = {topic for topic, _ in config_json.consumer_offsets(loaded.document)}
-                        redaction.add("topic", sorted(topics))
-                    if name == "topics.json":
-                        redaction.add("topic", sorted(config_json.topics(loaded.document)))
-            except FormatError:
-                redaction.unknown.add(file)
-    redaction.add("host", [socket.gethostname(), socket.getfqdn()])
-    conf = store.layout.broker_conf
-    if conf is not None:
-        redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
-        for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
-            hosts = (conf.text(name) or "").replace(",", ";").split(";")
-            redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])
-    path = str(store.location.path)
-    redaction.add("path", [path, str(root), os.path.realpath(path)])
-    redaction.add("broker", broker_names([path], None))

@@ -1,4 +1,4 @@
-"""Pseudonyms for names: the same name has the same pseudonym in all parts of an archive.
+"""Pseudonyms for names: the same name has the same pseudonym in a whole archive or page.
 
 Names are registered first, then every text is rewritten: in values, in paths, and in the keys of objects that
 have names as keys.
@@ -7,12 +7,19 @@ A name is replaced where it stands alone, that is, not inside a longer name.
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
+from rmqtool.errors import FormatError, RmqtoolError
+from rmqtool.formats import config_json
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqtool.read.store import Store
+from rmqtool.storage.config_files import read_config
 
 _OF_NAMES: Final = r"\w%|-"
 _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
@@ -22,7 +29,11 @@ _IN_NO_NAME: Final = frozenset({"", "0", "1"})
 
 
 class Redaction:
-    """The pseudonyms of one archive; `unknown` are configuration files in which names cannot be found."""
+    """The pseudonyms of one archive or page.
+
+    Attributes:
+        unknown: configuration files in which names cannot be found.
+    """
 
     def __init__(self) -> None:
         self.unknown: set[str] = set()
@@ -78,3 +89,49 @@ def mapped(value: Any, change: Callable[[str], str], *, keys: bool) -> Any:
     if isinstance(value, list | tuple):
         return [mapped(each, change, keys=keys) for each in value]
     return value
+
+
+def names_of(store: Store, redaction: Redaction) -> None:
+    """Register the names that a store has outside of its records.
+
+    A configuration file whose names cannot be found goes into `redaction.unknown`.
+    """
+    from rmqtool.read.broker_names import broker_names
+    from rmqtool.read.known_topics import topic_names
+
+    root = store.layout.root
+    redaction.add("topic", sorted(topic_names(store.layout)))
+    redaction.add("topic", sorted({topic for topic, _ in store.queues}))
+    for name, groups in (
+        ("subscriptionGroup.json", lambda found: config_json.subscription_groups(found)),
+        ("consumerOffset.json", lambda found: {group for _, group in config_json.consumer_offsets(found)}),
+        ("consumerFilter.json", lambda found: {group for _, group in config_json.filters(found)}),
+        ("topics.json", lambda found: ()),
+    ):
+        if root is None:
+            continue
+        for file in (name, f"{name}.bak"):
+            try:
+                loaded = read_config(Path(root) / "config", file)
+            except RmqtoolError:
+                continue
+            try:
+                if loaded.document is not None:
+                    redaction.add("group", sorted(groups(loaded.document)))
+                    if name == "consumerOffset.json":
+                        topics = {topic for topic, _ in config_json.consumer_offsets(loaded.document)}
+                        redaction.add("topic", sorted(topics))
+                    if name == "topics.json":
+                        redaction.add("topic", sorted(config_json.topics(loaded.document)))
+            except FormatError:
+                redaction.unknown.add(file)
+    redaction.add("host", [socket.gethostname(), socket.getfqdn()])
+    conf = store.layout.broker_conf
+    if conf is not None:
+        redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
+        for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
+            hosts = (conf.text(name) or "").replace(",", ";").split(";")
+            redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])
+    path = str(store.location.path)
+    redaction.add("path", [path, str(root), os.path.realpath(path)])
+    redaction.add("broker", broker_names([path], None))

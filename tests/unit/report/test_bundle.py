@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
@@ -105,6 +106,28 @@ def test_no_name_and_no_body_leaks(bundle: Bundle, cases: Library, name: str) ->
             assert len(body) < 8 or body[:12] not in data  # noqa: PLR2004
 
 
+@pytest.mark.parametrize("name", [*STORES, "gap_cq13_queue_missing", "bad_cl03_body_crc"])
+def test_no_name_leaks_into_a_page(
+    cases: Library, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of `report --redact`, long names that the page shortens too; without it the topics are there."""
+    path = cases.path(name)
+    redacted, plain = tmp_path / "redacted.html", tmp_path / "plain.html"
+    for output, options in ((redacted, ["--redact"]), (plain, [])):
+        assert main(["report", str(path), "--output", str(output), *options]) in (0, 1)
+    capfd.readouterr()
+    with Store.open(path) as store:
+        topics = {topic for topic, _ in store.queues}
+    names = {each.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX) for each in names_in(path)} | topics
+    long = {each for each in names if len(each) > 5 and not is_system_topic(each)}  # noqa: PLR2004
+    pieces = long | {each[:24] for each in long} | {each[-20:] for each in long if len(each) > 40}  # noqa: PLR2004
+    data = html.unescape(redacted.read_text()).encode()
+    assert {each for each in pieces if each.encode() in data} == set()
+    assert str(path).encode() not in data and b"127.0.0.1" not in data and b">topic-" in data
+    shown = html.unescape(plain.read_text())
+    assert any(each in shown for each in topics if not is_system_topic(each)) and str(path) in shown
+
+
 def test_what_an_archive_holds(bundle: Bundle, cases: Library) -> None:
     """Without --redact, names stay, bodies do not; a README lists the files."""
     path = cases.path("ok_540_clean")
@@ -134,6 +157,8 @@ def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) ->
     _, files = bundle(cases.path("ok_540_clean"), "--redact")
     topics = json.loads(files["config/topics.json"])["topicConfigTable"]
     assert all(key == each["topicName"] for key, each in topics.items())
+    about = dict(re.findall(r"^(config/\S+) +\d+ bytes  (.*)$", files["README.txt"].decode(), re.MULTILINE))
+    assert about["config/topics.json"] == "with pseudonyms for its names"
     queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
     assert queues & set(topics) and any(each.startswith("%RETRY%group-") for each in queues)
     groups = set(json.loads(files["config/subscriptionGroup.json"])["subscriptionGroupTable"])
