@@ -10,6 +10,7 @@ from rmqtool.commands import options
 from rmqtool.commands.doctor import command_line
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, InputError, UsageError
+from rmqtool.terminal import waiting_line
 
 
 @with_groups
@@ -37,12 +38,14 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
     """  # noqa: D301  a backspace character keeps the lines as they are
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", hint="info, dump and stats write to a pipe or a file")
-    try:
-        import textual  # noqa: F401
-    except ImportError:
-        raise InputError("browse needs Textual", hint="pip install 'rmqtool[tui]'") from None
-    from rmqtool.commands.browser.app import run
+    with waiting_line(f"opening {store.store}"):
+        try:
+            import textual  # noqa: F401
+        except ImportError:
+            raise InputError("browse needs Textual", hint="pip install 'rmqtool[tui]'") from None
+        from rmqtool.commands.browser.app import run
 
-    with store.open() as opened:
+        opened = store.open()
+    with opened:
         run(opened, shown.zone, partial(command_line, store=store))
     return EXIT_OK

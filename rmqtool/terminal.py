@@ -122,6 +122,19 @@ def _escaped(match: re.Match[str]) -> str:
     return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
+@contextmanager
+def waiting_line(text: str) -> Iterator[None]:
+    """Shows a line on a terminal while a block runs: what it loads takes a second on a busy host."""
+    line = escape(text)[: shutil.get_terminal_size().columns - 1]
+    sys.stdout.write(line)
+    sys.stdout.flush()
+    try:
+        yield
+    finally:
+        sys.stdout.write("\r\x1b[K")
+        sys.stdout.flush()
+
+
 class ProgressBar:
     """The progress of a long task; safe to advance from several threads.
 

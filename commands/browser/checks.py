@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, Source
+from rmqtool.commands.browser.grid import Column, Grid, Line
 from rmqtool.commands.browser.lists import Stopped
 from rmqtool.commands.browser.view import View, number_text, pairs
 from rmqtool.errors import RmqtoolError
@@ -52,12 +52,7 @@ class FindingsView(View):
 
     def __init__(self) -> None:
         super().__init__("findings")
-        self._source = ListSource(self.COLUMNS)
         self._busy = ""
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return self._source
 
     def on_mount(self) -> None:
         """Look at the names and sizes of files."""
@@ -77,8 +72,8 @@ class FindingsView(View):
         """Ask for a text."""
         text = await self.ask("filter findings:", hint="a part of a line; empty for all")
         if text is not None:
-            self._source.filter(text)
-            self.grid.show(self._source)
+            self.collected.filter(text)
+            self.grid.show(self.collected)
 
     def action_doctor(self) -> None:
         """Run doctor."""
@@ -94,7 +89,7 @@ class FindingsView(View):
             self.workers.cancel_group(self, "check")
             self.grid.empty = f"{self._busy} was stopped"
             self.grid.refresh()
-            self.hint = f"{self._busy} was stopped; {counted(len(self._source.all), 'finding')} so far"
+            self.hint = f"{self._busy} was stopped; {counted(len(self.collected.all), 'finding')} so far"
             self.say(self.hint)
             self._busy = ""
         else:
@@ -106,8 +101,8 @@ class FindingsView(View):
         self._busy = name
         if name != "files":
             self.grid.empty = f"{name} is at work"
-        self._source.clear()
-        self.grid.show(self._source)
+        self.collected.clear()
+        self.grid.show(self.collected)
         self.hint = f"{name} is at work; escape stops it" if name != "files" else ""
         self.say(self.hint)
         check()  # type: ignore[operator]
@@ -144,7 +139,7 @@ class FindingsView(View):
             browser.call_from_thread(self._end, what, error)
 
     def _add(self, line: Line) -> None:
-        self._source.add(line)
+        self.collected.add(line)
         self.grid.extended(to_end=False)
 
     def _tell(self, text: str) -> None:
@@ -153,7 +148,7 @@ class FindingsView(View):
 
     def _end(self, what: str, error: str) -> None:
         self._busy = ""
-        found = counted(len(self._source.all), "finding")
+        found = counted(len(self.collected.all), "finding")
         if what != "files":
             self.grid.empty = f"{what} found nothing"
         self.grid.refresh()
@@ -235,10 +230,6 @@ class FindingView(View):
     def __init__(self, line: Line) -> None:
         super().__init__(line.cells["code"])
         self._line = line
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return ListSource(())
 
     def body(self) -> ComposeResult:
         """The text."""

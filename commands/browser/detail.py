@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
-from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, Source
+from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource
 from rmqtool.commands.browser.view import View, pairs
 from rmqtool.errors import RmqtoolError
 from rmqtool.message.explain import ExplainedField
@@ -63,10 +63,6 @@ class RecordView(View):
     @staticmethod
     def _title(row: MessageRow) -> str:
         return f"message {row.queue_offset}" if row.queue_offset is not None else f"at {row.physical_offset}"
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return ListSource(self.COLUMNS)
 
     def body(self) -> ComposeResult:
         """Text and bytes."""

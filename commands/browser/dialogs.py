@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -65,13 +67,15 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """One line for each key."""
-        text = Text(f"{self._title}\n\n", style="bold")
-        for key, _, long in self._keys:
-            text.append(f"{key:<14}", style="bold")
-            text.append(f"{long}\n", style="not bold")
-        text.append("\nEscape closes this help.", style="not bold dim")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for key, _, long in filter(lambda each: each[2], self._keys):
+            table.add_row(key, long)
         with VerticalScroll():
-            yield Static(text)
+            yield Static(
+                Group(Text(f"{self._title}\n", "bold"), table, Text("\nEscape closes this help.", "dim"))
+            )
 
     def action_close(self) -> None:
         """Go back."""

@@ -7,7 +7,7 @@ so a queue of a billion messages opens as fast as one of ten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from rich.cells import cell_len, set_cell_size
@@ -119,6 +119,38 @@ class ListSource:
 
     def _matches(self, line: Line) -> bool:
         return not self._filter or any(self._filter in cell.casefold() for cell in line.cells.values())
+
+
+class RowSource:
+    """Lines whose rows are read when they are on the screen.
+
+    `numbers` gives the numbers of the lines, `read` the rows [start, stop), `line` the line of a row, and
+    `known` the line of a number without reading.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        numbers: Callable[[], range],
+        read: Callable[[int, int], Iterable[Any]],
+        line: Callable[[Any], Line],
+        known: Callable[[int], Line],
+    ) -> None:
+        self.columns = columns
+        self._numbers, self._read, self._line, self._known = numbers, read, line, known
+
+    @property
+    def numbers(self) -> range:
+        """See `Source`."""
+        return self._numbers()
+
+    def page(self, start: int, stop: int) -> list[Line]:
+        """See `Source`."""
+        return list(map(self._line, self._read(start, stop)))
+
+    def outline(self, number: int) -> Line:
+        """See `Source`."""
+        return self._known(number)
 
 
 class Grid(Widget, can_focus=True):
@@ -276,15 +308,14 @@ class Grid(Widget, can_focus=True):
         """One line of the widget, cut to its width."""
         width, base = self.size.width, self.rich_style
         numbers = self.source.numbers
-        bar = self._bar(y)
-        inner = width - (2 if bar else 0)
+        inner = width - (2 if self._has_bar else 0)
         columns = self.columns_at(inner)
         number = self.top + y - 1
         if y == 0:
             text = self._joined(columns, {each.key: each.title for each, _ in columns})
             return Strip([Segment(set_cell_size(text, width), base + _HEADER)], width)
         if number not in numbers:
-            text = f" {self.empty}" if y == 1 and not numbers else ""
+            text = f" {escape(self.empty)}" if y == 1 and not numbers else ""
             return Strip([Segment(set_cell_size(text, width), base + STYLES["dim"])], width)
         line = self.known(number)
         style = base + STYLES[line.style]
@@ -293,8 +324,8 @@ class Grid(Widget, can_focus=True):
         elif number == self.cursor:
             style += STYLES["title"]
         segments = [Segment(set_cell_size(self._joined(columns, line.cells), inner), style)]
-        if bar:
-            segments.append(Segment(f" {bar}", base + STYLES["dim"]))
+        if self._has_bar:
+            segments.append(Segment(f" {self._bar(y)}", base + STYLES["dim"]))
         return Strip(segments, width)
 
     def _joined(self, columns: Sequence[tuple[Column, int]], cells: Mapping[str, str]) -> str:
@@ -303,11 +334,14 @@ class Grid(Widget, can_focus=True):
             for each, width in columns
         )
 
+    @property
+    def _has_bar(self) -> bool:
+        """Whether the two last columns, of all lines, are those of the scroll bar."""
+        return len(self.source.numbers) > self.rows
+
     def _bar(self, y: int) -> str:
-        """The piece of the scroll bar on a line; none if everything is on the screen."""
+        """The piece of the scroll bar on a line."""
         numbers, rows = self.source.numbers, self.rows
-        if len(numbers) <= rows or y == 0:
-            return ""
         size = max(rows * rows // len(numbers), 1)
         hidden = max(len(numbers) - rows, 1)
         first = (self.top - numbers.start) * (rows - size) // hidden

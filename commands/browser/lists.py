@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.worker import get_current_worker
 
-from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, Source
+from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, RowSource, Source
 from rmqtool.commands.browser.view import View, meaning, number_text, severity
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.report.browse.groups import GroupRow, group_rows
 from rmqtool.report.browse.messages import MessageRow, QueueMessages, record_row
-from rmqtool.report.browse.topics import QueueRow, TopicRow, Topics, queue_rows
+from rmqtool.report.browse.topics import QueueRow, TopicRow, queue_rows
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import format_duration
 
@@ -26,47 +27,31 @@ TIMES = (Column("time", "stored", 23, at_least=110), Column("short_time", "store
 _FOLLOW_S = 0.5
 
 
-class TopicSource:
-    """The topics whose name contains a text; their queues are read when they are on the screen."""
-
-    columns: Sequence[Column] = (
-        Column("topic", "topic", 20, grow=1),
-        Column("kind", "kind", 11, at_least=70),
-        Column("queues", "queues", 6, right=True),
-        Column("messages", "messages", 12, right=True),
-        Column("time", "newest message", 23, at_least=110),
-        Column("short_time", "newest", 14, below=110),
-        Column("codes", "damage", 6),
-    )
-
-    def __init__(self, view: View, topics: Topics, text: str = "") -> None:
-        self._view, self._topics = view, topics
-        self.names = [name for name in topics.names if text.casefold() in name.casefold()]
-
-    @property
-    def numbers(self) -> range:
-        """See `grid.Source`."""
-        return range(len(self.names))
-
-    def page(self, start: int, stop: int) -> list[Line]:
-        """See `grid.Source`."""
-        return [self._line(row) for row in self._topics.rows(self.names[start:stop])]
-
-    def outline(self, number: int) -> Line:
-        """See `grid.Source`."""
-        return self._line(self._topics.name_row(self.names[number]), "…")
-
-    def _line(self, row: TopicRow, unknown: str = "") -> Line:
-        cells = {
-            "topic": row.topic,
-            "kind": row.kind,
-            "queues": str(row.queues),
-            "messages": unknown if row.messages is None else str(row.messages),
-            "codes": " ".join(row.problems),
-            **self._view.times(row.newest_ms),
-        }
-        style = severity(row.problems) or ("dim" if row.kind in ("system", "no queue") else "")
-        return Line(cells, style, row)
+_TOPICS = (
+    Column("topic", "topic", 20, grow=1),
+    Column("kind", "kind", 11, at_least=70),
+    Column("queues", "queues", 6, right=True),
+    Column("messages", "messages", 12, right=True),
+    Column("time", "newest message", 23, at_least=110),
+    Column("short_time", "newest", 14, below=110),
+    Column("codes", "damage", 6),
+)
+_QUEUES = (
+    Column("queue", "queue", 6, right=True),
+    Column("min", "first offset", 14, right=True),
+    Column("max", "next offset", 14, right=True),
+    Column("messages", "messages", 12, right=True),
+    *TIMES,
+    Column("codes", "damage", 8, grow=1),
+)
+_MESSAGES = (
+    Column("offset", "offset", 10, right=True),
+    *TIMES,
+    Column("tags", "tags", 8, grow=1, at_least=60),
+    Column("keys", "keys", 12, grow=2),
+    Column("size", "size", 9, right=True, at_least=100),
+    Column("body", "body", 16, grow=6),
+)
 
 
 class TopicsView(View):
@@ -88,8 +73,28 @@ class TopicsView(View):
         self._text = ""
 
     def first_source(self) -> Source:
-        """See `View`."""
-        return TopicSource(self, self.browser.topics, self._text)
+        """The topics whose name contains the text of the filter."""
+        topics, text = self.browser.topics, self._text.casefold()
+        names = [name for name in topics.names if text in name.casefold()]
+        return RowSource(
+            _TOPICS,
+            lambda: range(len(names)),
+            lambda start, stop: topics.rows(names[start:stop]),
+            self._line,
+            lambda number: self._line(topics.name_row(names[number]), "…"),
+        )
+
+    def _line(self, row: TopicRow, unknown: str = "") -> Line:
+        cells = {
+            "topic": row.topic,
+            "kind": row.kind,
+            "queues": str(row.queues),
+            "messages": unknown if row.messages is None else str(row.messages),
+            "codes": " ".join(row.problems),
+            **self.times(row.newest_ms),
+        }
+        style = severity(row.problems) or ("dim" if row.kind in ("system", "no queue") else "")
+        return Line(cells, style, row)
 
     def describe(self, line: Line) -> str:
         """See `View`."""
@@ -111,60 +116,23 @@ class TopicsView(View):
         """Ask for a part of the name."""
         text = await self.ask("filter topics:", self._text, "a part of the name; empty for all")
         if text is not None:
-            self._text = text
-            self.grid.show(self.first_source())
+            self._filter(text)
 
     def action_back(self) -> None:
         """Remove the filter; the first screen stays."""
         if self._text:
-            self._text = ""
-            self.grid.show(self.first_source())
+            self._filter("")
         else:
             super().action_back()
+
+    def _filter(self, text: str) -> None:
+        self._text = text
+        self.grid.empty = f"no topic has {text!r} in its name; escape shows all" if text else self.EMPTY
+        self.grid.show(self.first_source())
 
     def reloaded(self) -> None:
         """See `View`."""
         self.grid.show(self.first_source(), self.grid.cursor)
-
-
-class QueueSource:
-    """The queues of a topic."""
-
-    columns: Sequence[Column] = (
-        Column("queue", "queue", 6, right=True),
-        Column("min", "first offset", 14, right=True),
-        Column("max", "next offset", 14, right=True),
-        Column("messages", "messages", 12, right=True),
-        *TIMES,
-        Column("codes", "damage", 8, grow=1),
-    )
-
-    def __init__(self, view: View, store: Store, topic: str, queue_ids: Sequence[int]) -> None:
-        self._view, self._store, self._topic, self._ids = view, store, topic, queue_ids
-
-    @property
-    def numbers(self) -> range:
-        """See `grid.Source`."""
-        return range(len(self._ids))
-
-    def page(self, start: int, stop: int) -> list[Line]:
-        """See `grid.Source`."""
-        return list(map(self._line, queue_rows(self._store, self._topic, self._ids[start:stop])))
-
-    def outline(self, number: int) -> Line:
-        """See `grid.Source`."""
-        return self._line(QueueRow(self._topic, self._ids[number], ""))
-
-    def _line(self, row: QueueRow) -> Line:
-        cells = {
-            "queue": str(row.queue_id),
-            "min": number_text(row.min_offset),
-            "max": number_text(row.max_offset),
-            "messages": number_text(row.messages),
-            "codes": " ".join(filter(None, (*row.problems, row.kind))),
-            **self._view.times(row.newest_ms),
-        }
-        return Line(cells, severity(row.problems), row)
 
 
 class QueuesView(View):
@@ -186,9 +154,26 @@ class QueuesView(View):
         self.topic = topic
 
     def first_source(self) -> Source:
-        """See `View`."""
-        browser = self.browser
-        return QueueSource(self, browser.store, self.topic, browser.topics.queue_ids(self.topic))
+        """The queues of the topic."""
+        store, queue_ids = self.browser.store, self.browser.topics.queue_ids(self.topic)
+        return RowSource(
+            _QUEUES,
+            lambda: range(len(queue_ids)),
+            lambda start, stop: queue_rows(store, self.topic, queue_ids[start:stop]),
+            self._line,
+            lambda number: self._line(QueueRow(self.topic, queue_ids[number], "")),
+        )
+
+    def _line(self, row: QueueRow) -> Line:
+        cells = {
+            "queue": str(row.queue_id),
+            "min": number_text(row.min_offset),
+            "max": number_text(row.max_offset),
+            "messages": number_text(row.messages),
+            "codes": " ".join(filter(None, (*row.problems, row.kind))),
+            **self.times(row.newest_ms),
+        }
+        return Line(cells, severity(row.problems), row)
 
     def describe(self, line: Line) -> str:
         """See `View`."""
@@ -274,35 +259,6 @@ def message_text(row: MessageRow) -> str:
     return f"physical offset {row.physical_offset}, {row.size} bytes"
 
 
-class MessageSource:
-    """The units of one queue with their records."""
-
-    columns: Sequence[Column] = (
-        Column("offset", "offset", 10, right=True),
-        *TIMES,
-        Column("tags", "tags", 8, grow=1, at_least=60),
-        Column("keys", "keys", 12, grow=2),
-        Column("size", "size", 9, right=True, at_least=100),
-        Column("body", "body", 16, grow=6),
-    )
-
-    def __init__(self, view: View, messages: QueueMessages) -> None:
-        self._view, self._messages = view, messages
-
-    @property
-    def numbers(self) -> range:
-        """See `grid.Source`."""
-        return range(self._messages.start, self._messages.stop)
-
-    def page(self, start: int, stop: int) -> list[Line]:
-        """See `grid.Source`."""
-        return [message_line(self._view, row) for row in self._messages.page(start, stop)]
-
-    def outline(self, number: int) -> Line:
-        """See `grid.Source`."""
-        return Line({"offset": str(number), "body": "…"}, "dim", MessageRow(number, number))
-
-
 class MessagesView(View):
     """The messages of one queue, oldest first; it opens at the newest."""
 
@@ -328,8 +284,14 @@ class MessagesView(View):
         self.is_following = False
 
     def first_source(self) -> Source:
-        """See `View`."""
-        return MessageSource(self, self.messages)
+        """The units of the queue with their records."""
+        return RowSource(
+            _MESSAGES,
+            lambda: range(self.messages.start, self.messages.stop),
+            lambda start, stop: self.messages.page(start, stop),
+            partial(message_line, self),
+            lambda number: Line({"offset": str(number), "body": "…"}, "dim", MessageRow(number, number)),
+        )
 
     def on_mount(self) -> None:
         """See `View`."""
@@ -462,13 +424,8 @@ class HitsView(View):
     def __init__(self, text: str, topic: str | None) -> None:
         super().__init__(f"find {text}")
         self._text, self._topic = text, topic
-        self._source = ListSource(self.COLUMNS)
         self._is_busy = False
         self._found: set[int] = set()
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return self._source
 
     def on_mount(self) -> None:
         """Begin to search."""
@@ -540,7 +497,7 @@ class HitsView(View):
         if row.physical_offset in self._found or row.physical_offset is None:
             return
         self._found.add(row.physical_offset)
-        self._source.add(message_line(self, row))
+        self.collected.add(message_line(self, row))
         self.grid.extended(to_end=False)
 
     def _tell(self, text: str) -> None:
@@ -587,13 +544,8 @@ class GroupsView(View):
     def __init__(self, topic: str | None = None) -> None:
         super().__init__("groups" if topic is None else "consumers")
         self._topic = topic
-        self._source = ListSource(self.COLUMNS)
         self._is_sorted = False
         self._is_done = False
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return self._source
 
     def on_mount(self) -> None:
         """Begin to read the groups."""
@@ -621,14 +573,14 @@ class GroupsView(View):
             browser.call_from_thread(self._end, error)
 
     def _add(self, row: GroupRow) -> None:
-        self._source.add(group_line(row))
+        self.collected.add(group_line(row))
         self.grid.extended(to_end=False)
 
     def _end(self, error: str) -> None:
         self._is_done = True
         if error:
             self.say(error, problem=True)
-        elif not self._source.numbers:
+        elif not self.collected.numbers:
             self.say(self.EMPTY)
 
     def on_grid_chosen(self, event: Grid.Chosen) -> None:
@@ -640,8 +592,8 @@ class GroupsView(View):
         """Ask for a text."""
         text = await self.ask("filter groups:", hint="a part of the group or topic; empty for all")
         if text is not None:
-            self._source.filter(text)
-            self.grid.show(self._source)
+            self.collected.filter(text)
+            self.grid.show(self.collected)
 
     def action_sort(self) -> None:
         """Sort by lag, or by name again."""
@@ -652,14 +604,14 @@ class GroupsView(View):
             lag = row.lag if self._is_sorted and row.lag is not None else -1
             return -lag if self._is_sorted else 0, row.group or "\uffff"
 
-        self._source.all.sort(key=key)
-        self._source.lines.sort(key=key)
-        self.grid.show(self._source)
+        self.collected.all.sort(key=key)
+        self.collected.lines.sort(key=key)
+        self.grid.show(self.collected)
 
     def reloaded(self) -> None:
         """See `View`."""
-        self._source.clear()
-        self.grid.show(self._source)
+        self.collected.clear()
+        self.grid.show(self.collected)
         self._list()
 
 
@@ -667,7 +619,7 @@ STATUS_TEXTS = {
     "ahead": "the committed offset is beyond the end of the queue",
     "lost": "messages were deleted before the group consumed them",
     "never_committed": "the group has no offset in some queues: it never consumed there",
-    "no_group": "no group has an offset for this topic: nobody consumed it",
+    "no_group": "no group has an offset for this topic: it was never consumed",
     "no_queue": "the store has no such queue",
     "offsets_missing": "consumerOffset.json is missing: the offsets of all groups are lost",
     "unreadable": "a file cannot be read",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import work
 
 from rmqtool.commands.browser.dialogs import Keys
-from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, Source
+from rmqtool.commands.browser.grid import Column, Grid, Line, RowSource, Source
 from rmqtool.commands.browser.lists import TIMES, message_line, message_text, open_record
 from rmqtool.commands.browser.view import View, meaning, severity
 from rmqtool.errors import RmqtoolError
@@ -20,43 +19,13 @@ from rmqtool.terminal import format_size
 _BLOCK = 200  # records that are read at once
 
 
-class FileSource:
-    """The files of the log; the head of a file is read when it is on the screen."""
-
-    columns: Sequence[Column] = (
-        Column("path", "file", 24, grow=1),
-        Column("from", "from offset", 14, right=True),
-        Column("size", "size", 9, right=True),
-        *TIMES,
-        Column("codes", "damage", 6),
-    )
-
-    def __init__(self, view: View, store: Store) -> None:
-        self._view, self._store, self._files = view, store, store.layout.commit_log
-
-    @property
-    def numbers(self) -> range:
-        """See `grid.Source`."""
-        return range(len(self._files))
-
-    def page(self, start: int, stop: int) -> list[Line]:
-        """See `grid.Source`."""
-        return [self._line(file_row(self._store, file)) for file in self._files[start:stop]]
-
-    def outline(self, number: int) -> Line:
-        """See `grid.Source`."""
-        file = self._files[number]
-        return self._line(FileRow(file, file.path.name))
-
-    def _line(self, row: FileRow) -> Line:
-        cells = {
-            "path": row.path,
-            "from": str(row.file.file_from_offset),
-            "size": format_size(row.file.size),
-            "codes": " ".join(row.problems),
-            **self._view.times(row.first_ms),
-        }
-        return Line(cells, severity(row.problems), row)
+_FILES = (
+    Column("path", "file", 24, grow=1),
+    Column("from", "from offset", 14, right=True),
+    Column("size", "size", 9, right=True),
+    *TIMES,
+    Column("codes", "damage", 6),
+)
 
 
 class FilesView(View):
@@ -73,8 +42,26 @@ class FilesView(View):
         super().__init__("commit log")
 
     def first_source(self) -> Source:
-        """See `View`."""
-        return FileSource(self, self.browser.store)
+        """The files; the head of a file is read when it is on the screen."""
+        store = self.browser.store
+        files = store.layout.commit_log
+        return RowSource(
+            _FILES,
+            lambda: range(len(files)),
+            lambda start, stop: (file_row(store, file) for file in files[start:stop]),
+            self._line,
+            lambda number: self._line(FileRow(files[number], files[number].path.name)),
+        )
+
+    def _line(self, row: FileRow) -> Line:
+        cells = {
+            "path": row.path,
+            "from": str(row.file.file_from_offset),
+            "size": format_size(row.file.size),
+            "codes": " ".join(row.problems),
+            **self.times(row.first_ms),
+        }
+        return Line(cells, severity(row.problems), row)
 
     def describe(self, line: Line) -> str:
         """See `View`."""
@@ -112,12 +99,7 @@ class FileView(View):
     def __init__(self, store: Store, file: StoreFile) -> None:
         super().__init__(file.path.name.lstrip("0") or "0")
         self._records = FileRecords(store, file)
-        self._source = ListSource(self.COLUMNS)
         self._is_done = self._is_reading = False
-
-    def first_source(self) -> Source:
-        """See `View`."""
-        return self._source
 
     def on_mount(self) -> None:
         """Read the first records."""
@@ -135,7 +117,7 @@ class FileView(View):
     def on_grid_moved(self) -> None:
         """Read on when the cursor comes near the end of what is known."""
         super().on_grid_moved()
-        if self.grid.cursor + 2 * self.grid.rows >= len(self._source.lines):
+        if self.grid.cursor + 2 * self.grid.rows >= len(self.collected.lines):
             self._more()
 
     def on_grid_chosen(self, event: Grid.Chosen) -> None:
@@ -160,7 +142,7 @@ class FileView(View):
         self._is_done = len(rows) < _BLOCK
         for row in rows:
             line = message_line(self, row)
-            self._source.add(Line({**line.cells, "place": str(row.physical_offset)}, line.style, row))
+            self.collected.add(Line({**line.cells, "place": str(row.physical_offset)}, line.style, row))
         self.grid.extended(to_end=False)
 
     def reloaded(self) -> None:

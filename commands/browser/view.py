@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rmqtool.commands.browser.dialogs import Help, Keys, Prompt
-from rmqtool.commands.browser.grid import Grid, Line, Source
+from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource, Source
 from rmqtool.errors import UsageError
 from rmqtool.problems import BY_CODE
 from rmqtool.terminal import escape
@@ -80,10 +80,58 @@ class Bar(Widget):
         return Strip(segments).crop(0, width)
 
 
+class KeysBar(Widget):
+    """The keys of a screen in one line: as many of its own as fit, then those that every screen has."""
+
+    DEFAULT_CSS = "KeysBar { height: 1; width: 1fr; }"
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._own: Pairs = ()
+        self._general: Pairs = ()
+
+    def write(self, own: Pairs, general: Pairs) -> None:
+        """Show other keys."""
+        self._own, self._general = own, general
+        self.refresh()
+
+    @property
+    def shown(self) -> Pairs:
+        """The keys that fit."""
+        left = self.size.width - sum(map(_key_width, self._general))
+        fitting = []
+        for each in self._own:
+            left -= _key_width(each)
+            if left < 0:
+                break
+            fitting.append(each)
+        return (*fitting, *self._general)
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        base, segments = self.rich_style, []
+        for key, short in self.shown:
+            segments.append(Segment(key, base + Style(reverse=True)))
+            segments.append(Segment(f" {short}  ", base))
+        return Strip(segments).adjust_cell_length(self.size.width, base)
+
+
+Pairs = Sequence[tuple[str, str]]
+"""Keys with their short texts."""
+
+
+def _key_width(pair: tuple[str, str]) -> int:
+    return cell_len("".join(pair)) + 3
+
+
 class View(Screen[None]):
-    """A screen with a list. A subclass gives its source, its keys, and what enter does."""
+    """A screen with a list. A subclass gives its keys, what enter does, and what the list shows.
+
+    Its list shows `collected`, lines with COLUMNS that the subclass adds, unless it has another source.
+    """
 
     KEYS: ClassVar[Keys] = ()
+    COLUMNS: ClassVar[Sequence[Column]] = ()
     EMPTY = "nothing here"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace,left", "back", show=False),
@@ -96,6 +144,7 @@ class View(Screen[None]):
         super().__init__()
         self.place = title
         self.hint = ""
+        self.collected = ListSource(self.COLUMNS)
 
     @property
     def browser(self) -> BrowseApp:
@@ -109,14 +158,14 @@ class View(Screen[None]):
 
     def first_source(self) -> Source:
         """What the list shows at first."""
-        raise NotImplementedError
+        return self.collected
 
     def compose(self) -> ComposeResult:
         """The parts from top to bottom."""
         yield Bar(Style(bold=True), id="place")
         yield from self.body()
         yield Bar(Style(), id="status")
-        yield Bar(Style(), id="keys")
+        yield KeysBar(id="keys")
 
     def body(self) -> ComposeResult:
         """What is between the first and the last two lines."""
@@ -125,11 +174,10 @@ class View(Screen[None]):
     def on_mount(self) -> None:
         """Write the lines."""
         self.write_place()
-        keys = [(key, short) for key, short, _ in (*self.KEYS, *GENERAL) if short]
-        parts: list[tuple[str, Style]] = []
-        for key, short in keys:
-            parts += [(f" {key} ", Style(reverse=True)), (f" {short} ", Style())]
-        self.query_one("#keys", Bar).write(parts)
+        self.query_one("#keys", KeysBar).write(
+            [(key, short) for key, short, _ in self.KEYS if short],
+            [(key, short) for key, short, _ in GENERAL if short],
+        )
         self.grid.focus()
 
     def write_place(self) -> None:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import pty
+import select
 import shutil
+import struct
 import sys
 import tarfile
+import termios
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
 from rmqtool import NewMessage, Store
 from rmqtool.commands.browser.app import BrowseApp
-from rmqtool.commands.browser.grid import Grid
-from rmqtool.commands.browser.view import Bar, View
+from rmqtool.commands.browser.grid import Column, Grid, Line, ListSource
+from rmqtool.commands.browser.view import GENERAL, Bar, KeysBar, View
 from rmqtool.write.store_writer import StoreWriter
-from tests.support.programs import PATIENCE_S, started
+from tests.support.programs import PATIENCE_S, started, surroundings, until
 from tests.support.stores import Library
 from tests.support.tail_writer import SMALL, message
 
@@ -55,6 +63,11 @@ class Terminal:
         return self.view.query_one(f"#{name}", Bar).text
 
     @property
+    def keys(self) -> list[str]:
+        """The keys in the last line, with their texts."""
+        return [" ".join(each) for each in self.view.query_one("#keys", KeysBar).shown]
+
+    @property
     def text(self) -> str:
         """All of it: what the terminal gets."""
         return "\n".join(
@@ -72,7 +85,11 @@ class Terminal:
     async def press(self, *keys: str) -> None:
         """Press keys, and wait until what is on the screen has been read."""
         await self.pilot.press(*keys)
-        await self.until(lambda: not isinstance(self.app.screen, View) or self.grid.is_complete)
+        await self.until(self._is_shown)
+
+    def _is_shown(self) -> bool:
+        screen = self.app.screen
+        return not isinstance(screen, View) or all(grid.is_complete for grid in screen.query(Grid).results())
 
     async def type(self, text: str) -> None:
         """Type into the line for input, and press enter."""
@@ -83,7 +100,7 @@ class Terminal:
 
     async def to(self, name: str) -> None:
         """Wait for a screen."""
-        await self.until(lambda: type(self.app.screen).__name__ == name)
+        await self.until(lambda: type(self.app.screen).__name__ == name and self.app.screen.query(Grid))
         await self.press()
 
 
@@ -120,7 +137,7 @@ def test_from_topics_to_bytes(
 
     async def steps(terminal: Terminal) -> None:
         assert terminal.lines[0].split() == ["topic", "kind", "queues", "messages", "newest", "damage"]
-        assert "pubTopicOne" in terminal.text and "enter" in terminal.bar("keys")
+        assert "pubTopicOne" in terminal.text and "enter open" in terminal.keys
         await open_queue(terminal, "pubOrder")
         assert terminal.bar("place").startswith("ok_540_clean › topics › pubOrder › queue 0")
         assert terminal.lines[-1].split()[0] == "43"  # the newest
@@ -317,6 +334,125 @@ def test_hostile_text(tmp_path: Path) -> None:
         assert "[bold]x[/] [/nothing]" in screens[3]
 
     browse(root, steps)
+
+
+def test_hostile_names(cases: Library, tmp_path: Path) -> None:
+    """The folder of a topic may have any name: the screen keeps its lines, each as wide as it was."""
+    root = tmp_path / "store"
+    shutil.copytree(cases.path("ok_540_clean"), root)
+    queues = root / "consumequeue"
+    names = [
+        "\x1b[31m[red]x\n\r\x9b",
+        "[bold]" * 40,
+        "寬" * 80,
+        "zz" + "a\u0301" * 80,
+        "yy\u202e\u2066",
+        "!" * 255,
+    ]
+    for name in names:
+        shutil.copytree(queues / "pubTx", queues / name)
+
+    async def steps(terminal: Terminal) -> None:
+        shown = ""
+        for _ in names:
+            shown += terminal.text
+            await terminal.press("pagedown")
+        await terminal.press("slash")
+        await terminal.type("nothing[red]")
+        assert "no topic has 'nothing[red]' in its name; escape shows all" in terminal.text
+        await terminal.press("escape")
+        for name in ("[red]x", "[bold]", "寬寬", "zz", "yy", "!!"):
+            await open_queue(terminal, name)
+            assert len(terminal.text.split("\n")) == SIZE[1]
+            assert {cell_len(line) for line in terminal.text.split("\n")} == {SIZE[0]}
+            await terminal.press("escape", "escape", "escape")
+            await terminal.to("TopicsView")
+        assert "\\x1b[31m[red]x\\n" in shown and "[bold][bo" in shown and "寬寬" in shown
+        assert not set(shown) & {"\x1b", "\x9b", "\r", "\u202e"}
+
+    browse(root, steps)
+
+
+@pytest.mark.parametrize(("rows", "is_long"), [(3, False), (400, True)])
+def test_titles_stand_above_their_columns(rows: int, is_long: bool) -> None:
+    """With a scroll bar too: it has two columns of its own, on every line."""
+    columns = (Column("a", "one", 8, grow=1), Column("b", "two", 8, right=True))
+    lines = [Line({"a": "x" * 60, "b": "9" * 8}) for _ in range(rows)]
+
+    class Lists(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Grid(ListSource(columns, lines), asyncio.to_thread)
+
+    async def run() -> None:
+        app = Lists()
+        async with app.run_test(size=(40, 12)) as pilot:
+            grid = app.query_one(Grid)
+            while not grid.is_complete:
+                await pilot.pause()
+            title, line = (grid.render_line(y).text for y in (0, 1))
+            assert title.rstrip().endswith("two") and line.index("9" * 8) + 8 == title.index("two") + 3
+            assert title.endswith("two  " if is_long else "two") and line.endswith(" █" if is_long else "9")
+
+    asyncio.run(run())
+
+
+def test_every_screen_names_the_keys_that_lead_on(cases: Library) -> None:
+    """At 80 columns all keys of every screen are in its last line; if it is narrow, help and quit are."""
+
+    async def steps(terminal: Terminal) -> None:
+        async def check() -> None:
+            general = [f"{key} {short}" for key, short, _ in GENERAL if short]
+            own = [f"{key} {short}" for key, short, _ in terminal.view.KEYS if short]
+            last = terminal.text.split("\n")[-1]
+            assert last.split("  ")[: len(own) + 2] == [*own, *general] == terminal.keys
+
+        for key in ("2", "3", "4", "1"):
+            await terminal.press(key)
+            await check()
+        await open_queue(terminal, "pubOrder")
+        await check()
+        await terminal.press("enter")
+        await terminal.to("RecordView")
+        await check()
+        await terminal.pilot.resize_terminal(24, 8)
+        await terminal.press()
+        assert terminal.keys == ["? help", "q quit"]
+
+    browse(cases.path("ok_540_clean"), steps)
+
+
+def test_the_terminal_says_at_once_what_is_opened(cases: Library) -> None:
+    """Before the first screen: the libraries take a second on a busy host."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    path = cases.path("ok_540_clean")
+    shown = bytearray()
+
+    def sees(text: bytes) -> Callable[[], bool]:
+        def look() -> bool:
+            if select.select([master], [], [], 0)[0]:
+                with suppress(OSError):
+                    shown.extend(os.read(master, 65536))
+            return text in shown
+
+        return look
+
+    try:
+        command = [sys.executable, "-m", "rmqtool", "browse", path]
+        environment = surroundings(TERM="xterm")
+        environment.pop("COLUMNS", None)
+        with started(command, env=environment, stdin=slave, stdout=slave, stderr=slave) as program:
+            os.close(slave)
+            slave = -1
+            until(sees(b"pubTopicOne"))
+            os.write(master, b"q")
+            until(lambda: sees(b"\0")() or program.poll() is not None)
+            assert program.wait() == 0
+        assert shown.startswith(f"opening {path}\r\x1b[K".encode())
+    finally:
+        os.close(master)
+        if slave >= 0:
+            os.close(slave)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 10), (80, 24), (120, 40), (200, 50)])
