@@ -107,6 +107,7 @@ def sql(
     The tables are those of spark-scan --sql, with the same columns: messages, consume_queue (a row for
     each queue unit) and index_entries. Columns have Spark's names: topic, queueId, queueOffset,
     physicalOffset, storeTimestamp, tags, keys, uniqKey, properties, body and so on; case does not matter.
+    The names that dump and export show, such as queue_id and body_length, stand for the same columns.
     The dialect is that of DuckDB; decode(body) is a body as text. Neither Java nor a cluster is needed.
 
     Only the columns that a query needs are read. Conditions on topic, queueId, tags, uniqKey,

@@ -36,6 +36,10 @@ _BATCH_ROWS: Final = 2048
 _SIGNALS_S: Final = 0.2  # a signal may arrive just before a wait begins, and wake no thread
 _READS: Final = ("SELECT", "EXPLAIN")
 """The types of statements that only read: DESCRIBE, SHOW and SUMMARIZE count as SELECT."""
+_UNKNOWN_COLUMN: Final = pattern(
+    r'(?:Referenced column|does not have a column named) "((?:[^"]|"")+)"(?: not found in FROM clause)?'
+)
+_NAME: Final = pattern(rb'"([^"]+)"|([A-Za-z_]\w*)')
 _KIND: Final = pattern(r"^[A-Z][A-Za-z ]*(?:Error|error): ")
 
 
@@ -99,7 +103,7 @@ class Session:
             with _explained(scans):
                 _check(database, sql)
                 worker = stack.enter_context(closing(_Worker(database)))
-                relation = worker.call(lambda: database.sql(sql))
+                relation = worker.call(lambda: _relation(database, sql))
                 types = [str(each) for each in relation.types]
                 reader = stack.enter_context(worker.call(lambda: relation.to_arrow_reader(_BATCH_ROWS)))
             yield Result(numbered(relation.columns), types, reader, scans, worker)
@@ -207,6 +211,38 @@ def _check(database: duckdb.DuckDBPyConnection, sql: str) -> None:
         )
 
 
+def _relation(database: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
+    """The query, bound to the tables; columns may have the names of `dump` and `export`, as body_length."""
+    duckdb = _duckdb()
+    try:
+        return database.sql(sql)
+    except duckdb.BinderException as error:
+        other = with_table_names(sql)
+        if other == sql or not _UNKNOWN_COLUMN.search(str(error)):
+            raise
+        return database.sql(other)
+
+
+def with_table_names(sql: str) -> str:
+    """A query in which the names of columns that `dump` and `export` show are those of the tables."""
+    from rmqtool.report.sql.tables import OTHER_NAMES
+
+    duckdb = _duckdb()
+    data, done, pieces = sql.encode(), 0, []
+    words = (
+        duckdb.token_type.identifier,
+        duckdb.token_type.keyword,
+    )  # `version` is a keyword for the scanner
+    for start, kind in duckdb.tokenize(sql):
+        if kind not in words or (found := _NAME.match(data, start)) is None:
+            continue
+        name = OTHER_NAMES.get((found[1] or found[2]).decode().lower())
+        if name is not None:
+            pieces += [data[done:start], name.encode()]
+            done = found.end()
+    return b"".join([*pieces, data[done:]]).decode()
+
+
 @contextmanager
 def _explained(scans: Scans | None) -> Iterator[None]:
     """Turn errors of DuckDB into one line; an error of a scan is raised as it was."""
@@ -232,5 +268,22 @@ def _usage_error(text: str) -> UsageError:
     """The error for a message of DuckDB: its first line, and what it suggests as the hint."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = _KIND.sub("", lines[0]) if lines else "the query failed"
+    unknown = _UNKNOWN_COLUMN.search(first)
+    if unknown is not None:
+        return _unknown_column(unknown[1])
     hints = [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
     return UsageError(first, hint=hints[0] if hints else None)
+
+
+def _unknown_column(name: str) -> UsageError:
+    """The error for a column that no table has, with the nearest names."""
+    from difflib import get_close_matches
+
+    from rmqtool.report.sql.tables import OTHER_NAMES, SCHEMAS
+
+    names = {each.lower(): each for schema in SCHEMAS.values() for each in schema.names} | OTHER_NAMES
+    near = dict.fromkeys(names[each] for each in get_close_matches(name.lower(), names, n=3))
+    nearest = f"nearest: {', '.join(near)}; " if near else ""
+    return UsageError(
+        f"unknown column: {name}", hint=f"{nearest}DESCRIBE messages lists all columns of a table"
+    )

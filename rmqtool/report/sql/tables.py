@@ -50,6 +50,13 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     for view, columns in COLUMNS_OF.items()
 }
 """The Arrow schemas of the tables by name; columns have Spark's names."""
+OTHER_NAMES: Final = {
+    each.name.lower(): each.spark_name
+    for columns in COLUMNS_OF.values()
+    for each in columns
+    if each.name.lower() != each.spark_name.lower()
+}
+"""The names that other commands give to columns, with those of the tables: body_length is bodyLength."""
 _ENGINE_NAMES: Final = {
     view: {each.spark_name: each.name for each in columns} for view, columns in COLUMNS_OF.items()
 }

@@ -25,7 +25,7 @@ from rmqtool.read.pushed import Pushed
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.sql.session import Session
-from rmqtool.report.sql.tables import SCHEMAS, Scans
+from rmqtool.report.sql.tables import COLUMNS_OF, SCHEMAS, Scans
 from tests.support.dumps import Result
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, surroundings, until
 from tests.support.stores import Library
@@ -220,6 +220,41 @@ def test_every_type_is_shown(run: Run, cases: Library) -> None:
     }]  # fmt: skip
     far = run(cases.path(REAL), "SELECT 'infinity'::TIMESTAMP AS t")
     assert far.code == 3 and "CAST(... AS VARCHAR)" in far.err
+
+
+def test_columns_have_the_names_of_other_commands_too(run: Run, cases: Library) -> None:
+    """Every name that `dump` and `export` show; a name that the query itself gives stays its own."""
+    path = cases.path(REAL)
+    for view, columns in COLUMNS_OF.items():
+        same = run(path, f"SELECT {', '.join(each.spark_name for each in columns)} FROM {view} LIMIT 2")
+        for names in ([each.name for each in columns], [f't."{each.name.upper()}"' for each in columns]):
+            other = run(path, f"SELECT {', '.join(names)} FROM {view} t LIMIT 2")
+            assert (other.code, other.out, other.err) == (0, same.out, "") and other.rows
+    sql = "WITH x AS (SELECT 'é' AS body_length, queueId FROM messages) SELECT * FROM x LIMIT 1"
+    assert run(path, sql).rows == [{"body_length": "é", "queueId": 0}]
+    sql = "SELECT 'queue_id', 'é' AS e, max(m.Queue_Id) AS queue_id /* queue_id */ FROM messages m"
+    assert run(path, sql).rows == [{"'queue_id'": "queue_id", "e": "é", "queueId": 7}]
+    sql = "SELECT count(*) AS n FROM messages WHERE queue_id = 0 AND topic = 'pubRetry' AND broker_name = $$"
+    assert run(path, f"{sql}{path.name}$$").rows == [{"n": 12}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "name", "nearest"),
+    [
+        ("SELECT body_lenght FROM messages", "body_lenght", "bodyLength"),
+        ("SELECT max(m.queueIdd) FROM messages m", "queueIdd", "queueId"),
+        ("SELECT 1 FROM index_entries WHERE keyhsh = 1", "keyhsh", "keyHash"),
+        ("SELECT zzz FROM messages", "zzz", ""),
+    ],
+)
+def test_an_unknown_column_leads_to_the_nearest(
+    run: Run, cases: Library, sql: str, name: str, nearest: str
+) -> None:
+    """The names of the tables, which the result has, and the query that lists all."""
+    first, hint = run(cases.path(REAL), sql).err.splitlines()
+    assert first == f"rmqtool: unknown column: {name}"
+    assert hint.startswith(f"  nearest: {nearest}" if nearest else "  DESCRIBE")
+    assert hint.endswith("DESCRIBE messages lists all columns of a table")
 
 
 REFUSED = (
