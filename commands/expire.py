@@ -299,7 +299,8 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
     yield from _loss_lines(found, everything=everything)
     yield from _unread_topic_lines(found, everything=everything)
     yield from _goal_lines(found)
-    for reason in found["unknown"]:
+    shown = found["groups_unknown"]["reasons"] if found["groups_unknown"] is not None else ()
+    for reason in (each for each in found["unknown"] if each not in shown):
         yield f"unknown      {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
@@ -454,11 +455,22 @@ def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:
             " a message counts once for each group"
         )
     yield from _table(rows, _GROUP_COLUMNS, "rows", None if everything else _ROWS_SHOWN)
+    yield from _unknown_group_lines(found)
     for row in found["pending"]:
         level = f" of level {row['level']}" if row["level"] is not None else ""
         most = "" if row["exact"] else "at most "
         what = counted(row["messages"], f"{row['kind']} message")
         yield f"warning      {most}{what}{level} still pending {_go(found, row['messages'])}"
+
+
+def _unknown_group_lines(found: Row) -> Iterator[str]:
+    unknown = found["groups_unknown"]
+    if unknown is not None:
+        count = unknown["messages_max"]
+        yield (
+            f"warning      up to {counted(count, 'message')} that groups have not consumed {_go(found, count)};"
+            f" how many is unknown: {', '.join(unknown['reasons'])}"
+        )
 
 
 def _unread_topic_lines(found: Row, *, everything: bool) -> Iterator[str]:

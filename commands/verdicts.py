@@ -202,12 +202,26 @@ def of_expire(found: Row) -> list[str]:
         if unconsumed:
             text = by_name(unconsumed, "message", "group")
             sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
+        sentences += _unknown_groups(found)
     reached = found["forecast"]["reached"] if found["forecast"]["store_bytes_per_s"] is not None else ()
     for row in reached:
         if row["limit"] == "diskSpaceWarningLevelRatio" and row["after_ms"] < _SOON_MS:
             when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
             sentences.append(f"At the measured growth a broker refuses messages {when}.")
     return sentences
+
+
+def _unknown_groups(found: Row) -> Iterator[str]:
+    unknown = found["groups_unknown"]
+    if unknown is None:
+        return
+    need = "needed" if found["applied"] else "need"
+    yield (
+        f"Groups still {need} an unknown number of them, up to {unknown['messages_max']}:"
+        f" {listed(unknown['reasons'])}."
+    )
+    if not found["applied"]:
+        yield "First restore consumerOffset.json from a slave or a backup."
 
 
 # diff

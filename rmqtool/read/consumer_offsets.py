@@ -62,14 +62,14 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
         except InputError as error:
             if isinstance(error, UnreadableError):
                 store.note_failure(error)
-            unknown.append(f"{name}: {error.message}")
+            unknown.append(f"{FOLDER}/{name}: {error.message}")
             continue
         if found is None:
             missing.append(name)
         else:
             offsets |= found
     if needed and not unknown and OFFSET_FILES[0] in missing:
-        unknown.append(f"{OFFSET_FILES[0]}: it and its .bak are missing: which groups read here is unknown")
+        unknown.append(f"{FOLDER}/{OFFSET_FILES[0]} and its .bak are missing")
     return offsets, unknown
 
 

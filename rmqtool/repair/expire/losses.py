@@ -190,19 +190,29 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownGroups:
+    """Why committed offsets are unknown, and the deleted messages that groups may therefore still need."""
+
+    messages_max: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Losses:
     """The messages that would be lost.
 
     `without_group` (topic -> messages) counts messages of topics for which no group has an offset; it is
     empty if the offsets are unknown. That alone is not a reason to refuse: broadcast consumers commit no
     offsets to a broker, and many topics have no consumers. `unknown` lists what could not be determined,
-    with the reason.
+    with the reason. `groups_unknown` is not None if committed offsets are among that; `unconsumed` then holds
+    only what the known offsets show.
     """
 
     unconsumed: tuple[Unconsumed, ...] = ()
     pending: tuple[Pending, ...] = ()
     without_group: dict[str, int] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    groups_unknown: UnknownGroups | None = None
 
     @property
     def any(self) -> bool:
@@ -219,12 +229,17 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
         start_after: the physical offset where the log begins afterwards.
     """
     affected = [effect for effect in effects if effect.messages_going > 0]
-    offsets, unknown = known_offsets(store, needed=bool(affected))
-    without_group = {} if unknown else _without_group(affected, offsets)
+    offsets, reasons = known_offsets(store, needed=bool(affected))
+    groups_unknown, is_known = None, not reasons
+    if not is_known:
+        groups_unknown = UnknownGroups(sum(map(_for_groups, affected)), tuple(reasons))
+    unknown: list[str] = []
+    without_group = _without_group(affected, offsets) if is_known else {}
+    unconsumed = tuple(_unconsumed(affected, offsets, only_committed=not is_known))
     pending: list[Pending] = []
     searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
         ("delayed messages", partial(_delayed, store, affected)),
-        ("half messages", partial(_half, store, affected, offsets)),
+        ("half messages", partial(_half, store, affected, offsets, exact=is_known)),
         ("timer messages", partial(_timer, store, affected, start_after)),
     )
     for name, search in searches:
@@ -234,7 +249,12 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
             unknown.append(f"{name}: {error.message}")
     if not store.layout.has_files_of_queues or store.layout.has_queues_in_rocksdb:
         unknown.append("the consume queues are in RocksDB")
-    return Losses(tuple(_unconsumed(affected, offsets)), tuple(pending), without_group, tuple(unknown))
+    return Losses(unconsumed, tuple(pending), without_group, (*reasons, *unknown), groups_unknown)
+
+
+def _for_groups(effect: QueueEffect) -> int:
+    """How many messages of a queue that are deleted may be needed by groups of clients."""
+    return 0 if effect.topic in _WAITING_TOPICS else effect.messages_going
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
@@ -247,7 +267,10 @@ def _groups_of(topic: str, offsets: Offsets) -> list[str]:
     return sorted(groups)
 
 
-def _unconsumed(affected: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unconsumed]:
+def _unconsumed(
+    affected: Iterable[QueueEffect], offsets: Offsets, *, only_committed: bool
+) -> Iterator[Unconsumed]:
+    """What groups have not consumed. `only_committed`: of queues for which they have committed an offset."""
     groups: dict[str, list[str]] = {}
     for effect in affected:
         if effect.topic in _WAITING_TOPICS:
@@ -256,6 +279,8 @@ def _unconsumed(affected: Iterable[QueueEffect], offsets: Offsets) -> Iterator[U
             groups[effect.topic] = _groups_of(effect.topic, offsets)
         for group in groups[effect.topic]:
             committed = offsets.get((effect.topic, group), {}).get(effect.queue_id)
+            if committed is None and only_committed:
+                continue
             first = max(committed or 0, effect.first_before)
             if first < effect.first_after:
                 yield Unconsumed(group, effect.topic, effect.queue_id, committed, effect.first_after - first)
@@ -287,8 +312,13 @@ def _delayed(store: Store, affected: Iterable[QueueEffect]) -> Iterator[Pending]
             yield Pending("delayed", effect.first_after - first, level)
 
 
-def _half(store: Store, affected: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Pending]:
-    """Half messages that the broker's check has not passed and no op message has finished."""
+def _half(
+    store: Store, affected: Iterable[QueueEffect], offsets: Offsets, *, exact: bool
+) -> Iterator[Pending]:
+    """Half messages that the broker's check has not passed and no op message has finished.
+
+    `exact`: its progress is known.
+    """
     op_of = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
     for effect in affected:
         if effect.topic not in op_of:
@@ -303,12 +333,12 @@ def _half(store: Store, affected: Iterable[QueueEffect], offsets: Offsets) -> It
             continue
         waiting = set(range(first, effect.first_after))
         start = offsets.get((op_topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
-        exact = _finish(store, op_topic, effect.queue_id, start, waiting)
+        all_read = _finish(store, op_topic, effect.queue_id, start, waiting)
         keys = _unique_keys(store, effect, sorted(waiting))
         # A half message that was checked is stored again: its copy stays.
         keys -= _unique_keys(store, effect, range(effect.first_after, effect.max_offset)) if keys else keys
         if keys:
-            yield Pending("half", len(keys), exact=exact)
+            yield Pending("half", len(keys), exact=exact and all_read)
 
 
 def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set[int]) -> bool:

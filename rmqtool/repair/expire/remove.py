@@ -62,10 +62,10 @@ class Planned:
         if self.expiry.losses.any:
             found.append(
                 Refusal(
-                    f"messages that consumers still need would be deleted: {lost_text(self.expiry)}",
+                    lost_text(self.expiry),
                     "force",
                     self.layout.root,
-                    "--force deletes them, --archive DIR --force keeps a copy",
+                    "--force deletes them; --archive DIR --force first copies them to DIR",
                 )
             )
         return found
@@ -167,7 +167,7 @@ def _remove(places: Places, expiry: Expiry, paths: list[Path]) -> None:
 
 
 def lost_text(expiry: Expiry) -> str:
-    """The lost messages and who needs them, in one line."""
+    """Why an expiry is refused: which messages are lost and who needs them, and what is unknown."""
     found = expiry.losses
     groups: dict[str, int] = {}
     for each in found.unconsumed:
@@ -179,8 +179,18 @@ def lost_text(expiry: Expiry) -> str:
         more = "1 more group" if len(rest) == 1 else f"{len(rest)} more groups"
         parts.append(f"{sum(count for _, count in rest)} of {more}")
     for kind in ("delayed", "half", "timer"):
-        count = sum(each.messages for each in found.pending if each.kind == kind)
-        if count:
-            parts.append(f"{count} {kind}")
-    parts += [f"not known ({reason})" for reason in found.unknown]
-    return ", ".join(parts)
+        pending = [each for each in found.pending if each.kind == kind]
+        if pending:
+            most = "" if all(each.exact for each in pending) else "at most "
+            parts.append(f"{most}{sum(each.messages for each in pending)} {kind}")
+    sentences = [f"messages that consumers still need would be deleted: {', '.join(parts)}"] if parts else []
+    unknown, groups_unknown = list(found.unknown), found.groups_unknown
+    if groups_unknown is not None:
+        unknown = [reason for reason in unknown if reason not in groups_unknown.reasons]
+        sentences.append(
+            f"how many of the {groups_unknown.messages_max} deleted messages groups still need is unknown,"
+            f" up to all of them: {', '.join(groups_unknown.reasons)}"
+        )
+    if unknown:
+        sentences.append(f"what else would be lost is unknown: {', '.join(unknown)}")
+    return "; ".join(sentences)

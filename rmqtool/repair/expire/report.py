@@ -29,8 +29,8 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
 
     Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if the
     version is assumed: the possible versions, and why it is unknown), settings, trigger,
-    next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, pending,
-    without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
+    next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, groups_unknown,
+    pending, without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
     with `applied`.
     """
     words = ("deleted", "kept") if applied else ("goes", "stays")
@@ -63,6 +63,7 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
             for each in expiry.effects.queues
         ],
         "unconsumed": [asdict(each) for each in expiry.losses.unconsumed],
+        "groups_unknown": _groups_unknown(expiry),
         "pending": [asdict(each) for each in expiry.losses.pending],
         "without_group": expiry.losses.without_group,
         "unknown": list(expiry.losses.unknown),
@@ -76,6 +77,11 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
         },
     }  # fmt: skip
+
+
+def _groups_unknown(expiry: Expiry) -> dict[str, Any] | None:
+    found = expiry.losses.groups_unknown
+    return None if found is None else {"messages_max": found.messages_max, "reasons": list(found.reasons)}
 
 
 def _goal(expiry: Expiry) -> dict[str, int] | None:

@@ -19,6 +19,7 @@ from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.errors import RefusedError, StoreInUseError, UnwritableError, UsageError
 from rmqtool.formats import config_json, timer
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
 from rmqtool.repair.expire import Expiry, OwnRules, Request, losses, plan_expiry
@@ -339,14 +340,16 @@ def test_unreadable_offsets_are_not_known(store: tuple[Path, int]) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (root / "config" / name).write_text("{")
     assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
-    with pytest.raises(RefusedError, match="not known"):
+    with pytest.raises(RefusedError, match=r"unknown, up to all of them: config/consumerOffset.json: "):
         deleted(root, now, force=False)
     (root / "config" / "consumerOffset.json.bak").unlink()  # a broker would start, without any offset
     assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
 
 
 @pytest.mark.parametrize("text", ["", None])
-def test_lost_offsets_are_not_known(run: Run, store: tuple[Path, int], text: str | None) -> None:
+def test_lost_offsets_are_not_known(
+    run: Run, store: tuple[Path, int], text: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An empty or missing consumerOffset.json does not say that nobody reads: as one of garbage."""
     root, now = store
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
@@ -358,7 +361,21 @@ def test_lost_offsets_are_not_known(run: Run, store: tuple[Path, int], text: str
     code, found, _ = run(root, "--at", now)
     assert code == 3 and found["without_group"] == {}
     assert [row["needs"] for row in found["refusals"]] == ["force"]
-    assert "not known (consumerOffset.json: " in found["refusals"][0]["reason"]
+    unknown = found["groups_unknown"]
+    inside = (*HALF_TOPICS, *OP_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC)
+    assert unknown["messages_max"] == sum(
+        row["messages_going"] for row in found["queues"] if row["topic"] not in inside
+    )
+    assert unknown["messages_max"] > 1000
+    why = "config/consumerOffset.json and its .bak are missing" if text is None else "config/consumerOffset.json: "
+    assert len(unknown["reasons"]) == 1 and unknown["reasons"][0].startswith(why)
+    assert found["unconsumed"] == []  # not even by the names of retry topics: part of the truth misleads
+    assert f"the {unknown['messages_max']} deleted messages" in found["refusals"][0]["reason"]
+    assert unknown["reasons"][0] in found["refusals"][0]["reason"]
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 3
+    shown = capsys.readouterr().out
+    assert f"warning      up to {unknown['messages_max']} messages that groups have not consumed" in shown
+    assert "Groups still need an unknown number of them" in shown and "unread by groups" not in shown
     before = names(root)
     assert run(root, "--at", now, "--apply")[0] == 4 and names(root) | {"lock"} == before | {"lock"}
     assert run(root, "--at", now, "--apply", "--force")[0] == 0
@@ -378,7 +395,7 @@ def test_missing_offsets_are_read_once(store: tuple[Path, int], monkeypatch: pyt
     monkeypatch.setattr(config_files, "read_head", read_head)
     with Store.open(root) as opened:
         offsets, unknown = known_offsets(opened, needed=True)
-    assert not offsets and "it and its .bak are missing" in unknown[0] and len(unknown) == 1
+    assert not offsets and "and its .bak are missing" in unknown[0] and len(unknown) == 1
     both = ("consumerOffset.json", "lmqConsumerOffset.json")
     assert sorted(read) == sorted([*both, *(f"{name}.bak" for name in both)])
 
