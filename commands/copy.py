@@ -10,9 +10,11 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import with_groups
+from rmqtool.commands.verdicts import by_name
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR, Broker
 from rmqtool.output import Output
+from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
@@ -83,7 +85,8 @@ def copy(
     The broker's system topics are copied only if --topic gives their full name. Delayed messages of
     SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half
     messages, op records and consumer offsets are never copied. Damaged records are skipped and
-    reported. Records whose only damage is in their properties (CL13) are reported and copied
+    reported. left_out counts the selected messages that are not copied: left_out_damaged,
+    left_out_refused (a broker would reject them) and those of left_out_topics. Records whose only damage is in their properties (CL13) are reported and copied
     unchanged.
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
@@ -124,21 +127,37 @@ def copy(
 
 def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
     """Write the result as an object; without a new store, print the reason."""
+    from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
+
     if result.made:
         writer.write_object({
             "store": str(place), "profile": result.profile, "messages": result.messages,
-            "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
-            "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
+            "bytes": result.bytes, "queues": result.queues, "left_out": result.left_out,
+            "left_out_damaged": result.damaged, "left_out_refused": result.refused,
+            "left_out_topics": _by_topic(result.system_topics),
+            "topics": _by_topic(result.topics),
         })  # fmt: skip
         writer.note(
-            "rmqtool: queue offsets count from 0; not copied: consumer offsets, and system topics with"
-            " delayed and half messages (rmqtool stats STORE --delayed, --transactions)"
+            "rmqtool: queue offsets count from 0; consumer offsets are not copied"
         )
     else:
         why = "a broker would reject all of them" if result.refused else "no message matches"
         writer.note(f"rmqtool: {why}: no store was created")
+    if result.system_topics:
+        writer.note(f"rmqtool: not copied: {by_name(result.system_topics, 'message')}: a broker's own topics")
+        if {*HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC} & result.system_topics.keys():
+            writer.note(
+                "rmqtool: messages that still wait may be among them: see rmqtool stats STORE --delayed,"
+                " --transactions"
+            )
     if result.damaged:
-        writer.note(f"rmqtool: {result.damaged} damaged messages were skipped")
+        writer.note(f"rmqtool: {counted(result.damaged, 'damaged message')} not copied")
+    if result.refused:
+        writer.note(f"rmqtool: {counted(result.refused, 'message')} not copied: a broker would reject them")
+
+
+def _by_topic(counts: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"topic": name, "messages": count} for name, count in sorted(counts.items())]
 
 
 def _place(output: str) -> Path:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
+from rmqtool.commands.lookup_fillers import Filled
 from rmqtool.commands.verdicts import of_trace
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR
@@ -360,18 +362,23 @@ class _Task:
         looked = SearchReport()
         found: set[str] = set()
         seen = _Damage(self.writer)
+        filled = Filled(self.store, self.writer, request, found)
         with ExitStack() as stack:
             if trace:
                 found_hits = request.hits(self.store, looked, *self._shown_scans(stack))
-                count = self._write_traces(_noted(found_hits, found), form)
+                count = self._write_traces(_noted(found_hits, filled), form)
+                stack.close()
+                filled.search()
             else:
-                count = self.writer.write_rows(
-                    self._rows(request, form, seen, looked, found, stack), FIELDS, table_fields(request)
-                )
-        return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
+                rows = self._rows(request, form, seen, looked, filled, stack)
+                rows = chain(rows, filled.rows(form, stack.close))
+                count = self.writer.write_rows(rows, FIELDS, table_fields(request))
+                count -= len(filled.records)
+        code = self._ending(request, looked, found, count)
+        return worst_exit_code(seen.exit_code(), code, filled.report())
 
     def _rows(
-        self, request: Request, form: RowFormat, seen: _Damage, looked: SearchReport, found: set[str],
+        self, request: Request, form: RowFormat, seen: _Damage, looked: SearchReport, filled: Filled,
         stack: ExitStack,
     ) -> Iterator[Row | TextLines]:  # fmt: skip
         """Yield the row of each hit; rows of thousands of hits are lines, if the output takes these."""
@@ -382,15 +389,16 @@ class _Task:
         line_format = self.writer.line_format
         shown = self._shown_scans(stack)
         if line_format is None or not hits_can_be_lines(self.store, self.writer.fields, form):
-            for hit in _noted(request.hits(self.store, looked, *shown), found):
+            for hit in _noted(request.hits(self.store, looked, *shown), filled):
                 yield seen.row(hit, form, request)
             return
         maker: HitLines | None = None
         for hits in request.hits_and_batches(self.store, looked, *shown):
-            found.update(hits.names)
             if isinstance(hits, Hit):
-                yield seen.row(hits, form, request)
+                if filled.note(hits):
+                    yield seen.row(hits, form, request)
                 continue
+            filled.found.update(hits.names)
             if maker is None:
                 maker = HitLines(self.store, self.writer.fields, form, line_format, several=several)
             for each in maker.lines(hits):
@@ -537,11 +545,11 @@ _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
 """Searches for exactly one message: once it is found, the search is complete."""
 
 
-def _noted(hits: Iterator[Hit], found: set[str]) -> Iterator[Hit]:
-    """Yield the hits; add their names to `found`."""
+def _noted(hits: Iterator[Hit], filled: Filled) -> Iterator[Hit]:
+    """Yield the hits that are messages, not fillers; note all of them."""
     for hit in hits:
-        found.update(hit.names)
-        yield hit
+        if filled.note(hit):
+            yield hit
 
 
 class _Damage:

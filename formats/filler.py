@@ -28,8 +28,10 @@ SIZE_MAX: Final = 4 << 20
 SIZE_MIN: Final = message.MIN_RECORD_SIZE
 """Fewest bytes of a filler."""
 
+HOST: Final = bytes((127, 0, 0, 1)) + bytes(4)
+"""Both hosts of a filler, as stored: 127.0.0.1 with port 0."""
+
 _TOPIC: Final = TAG.encode()
-_HOST: Final = bytes((127, 0, 0, 1)) + bytes(4)
 _V1_TOPIC_MAX: Final = 127
 
 Pairs = tuple[tuple[str, str], ...]
@@ -52,6 +54,16 @@ class Owner:
     queue_offset: int
     required: Pairs = ()
     optional: Pairs = ((properties.TAGS, TAG),)
+
+
+def is_filler(record: Message) -> bool:
+    """Whether a record has the content of a filler that `encode` makes."""
+    if record.born_host != HOST or record.store_host != HOST:
+        return False
+    if record.body.count(0xFF) != len(record.body):
+        return False
+    is_ownerless = record.transaction_type == message.TRANSACTION_ROLLBACK
+    return not is_ownerless or record.topic_bytes == _TOPIC[: len(record.topic_bytes)]
 
 
 def smallest(owner: Owner | None, *, property_crc: bool = False) -> int:
@@ -108,9 +120,9 @@ def encode(
             physical_offset=physical_offset,
             sys_flag=0 if owner else message.TRANSACTION_ROLLBACK,
             born_timestamp=born_timestamp,
-            born_host=_HOST,
+            born_host=HOST,
             store_timestamp=store_timestamp,
-            store_host=_HOST,
+            store_host=HOST,
             reconsume_times=0,
             prepared_transaction_offset=0,
             body_length=len(body),

@@ -12,6 +12,7 @@ __all__ = [
     "consumer_offsets",
     "coverage",
     "due_times",
+    "fillers",
     "filter",
     "hit_batches",
     "hits",

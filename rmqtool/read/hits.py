@@ -25,7 +25,7 @@ BrokenChain = Callable[[str, str, int], None]
 _TOPIC_NAME = pattern(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
 _CONFIG_BYTES = 64 << 20
 
-FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
+FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time", "filler"]
 ScanMode = Literal["auto", "always", "never"]
 
 
@@ -35,7 +35,8 @@ class Hit(NamedTuple):
     Attributes:
         stored: the record.
         found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
-            `offset`, `id` (an offset message id), `queue` or `time`.
+            `offset`, `id` (an offset message id), `queue` or `time`; `filler`: this place has a filler, which
+            `recover` has put in place of the lost message.
         names: which of the requested names it has.
         inside: of a batch record the messages that have them, each with its number in the batch.
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
+from rmqtool.formats.filler import is_filler
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import Row, RowFormat, message_row, spell_body
 from rmqtool.read.by_key import BeforeScan, KeySearch
@@ -68,7 +69,7 @@ class Request(NamedTuple):
         loose = replace(selection, limit=None)
         # The search for keys has judged the messages inside batch records: their tags are their own.
         matching = (
-            hit
+            hit._replace(found_by="filler") if is_filler(hit.stored.message) else hit
             for hit in found
             if hit.found_by == "batch" or loose.matches(hit.stored.message, hit.stored.physical_offset)
         )

@@ -55,6 +55,7 @@ from rmqtool.message.system_topics import (
     is_system_topic,
 )
 from rmqtool.problems import finding
+from rmqtool.read.known_topics import topic_names
 from rmqtool.read.messages import frame_batches
 from rmqtool.read.reading import FrameBatch
 from rmqtool.read.selection import Selection
@@ -266,6 +267,7 @@ class CopyResult:
         damaged: records left out because they are not sound.
         refused: records left out because every broker would reject them.
         profile: version of the new store.
+        system_topics: records left out because their topic is the broker's own and was not named, by topic.
         made: whether a store was created: not if a selection matched nothing, or all records were refused.
     """
 
@@ -276,7 +278,13 @@ class CopyResult:
     damaged: int = 0
     refused: int = 0
     profile: str = ""
+    system_topics: dict[str, int] = field(default_factory=dict)
     made: bool = True
+
+    @property
+    def left_out(self) -> int:
+        """All selected records that were not copied."""
+        return self.damaged + self.refused + sum(self.system_topics.values())
 
 
 def copy(
@@ -319,6 +327,7 @@ def copy(
     part = _part_of(store, output)
     try:
         result = _fill(store, part, choice, profile, given, report, progress, refused)
+        result.system_topics = _system_topics(store, selection, choice)
         if not result.messages and (result.refused or selection != Selection()):
             shutil.rmtree(part)
             return replace(result, made=False)
@@ -334,6 +343,26 @@ def copy(
         raise
     disk.sync_folder(part.parent)
     return result
+
+
+def _system_topics(store: Store, selection: Selection, choice: TopicChoice) -> dict[str, int]:
+    """The selected records of topics that are not copied, by topic."""
+    if selection.topics:
+        known = BUILT_IN_TOPICS | topic_names(store.layout)
+        wanted = {topic for topic in known if is_system_topic(topic) and selection.matches_topic(topic)}
+    else:
+        wanted = {*BUILT_IN_TOPICS, f"{BUILT_IN_PREFIX}*"}
+    counts: dict[str, int] = {}
+    if not wanted - choice.named:
+        return counts
+    chosen = replace(selection, topics=wanted - choice.named, limit=None)
+    for frames, mask, _ in frame_batches(store, chosen, crc=False):
+        numbers = np.bincount(frames.rows["topic_id"][mask], minlength=len(frames.topics))
+        for topic, count in zip(frames.topics, numbers.tolist(), strict=False):
+            name = topic.decode("utf-8", "replace")
+            if count and not choice.takes(name):
+                counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def _part_of(store: Store, output: Path) -> Path:

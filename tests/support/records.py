@@ -8,8 +8,8 @@ from rmqtool.formats import filler, message, properties
 from rmqtool.formats.message import Message
 
 STORE_TIMESTAMP = 1_700_000_000_123  # 2023-11-14T22:13:20.123Z
+is_filler = filler.is_filler
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4)
-FILLER_HOST = bytes((127, 0, 0, 1)) + bytes(4)
 
 
 def record(
@@ -33,12 +33,3 @@ def record(
     lengths = len(values.body), len(values.topic_bytes), len(values.properties_bytes)
     size = message.record_size(values.version, values.sys_flag, *lengths)
     return values if "total_size" in fields else replace(values, total_size=size)
-
-
-def is_filler(record: Message) -> bool:
-    """Whether `record` has the content of a filler that `formats.filler.encode` makes."""
-    if record.body.count(0xFF) != len(record.body) or record.born_host != FILLER_HOST:
-        return False
-    if record.transaction_type == message.TRANSACTION_ROLLBACK:
-        return record.topic_bytes == filler.TAG.encode()[: len(record.topic_bytes)]
-    return record.store_host == FILLER_HOST

@@ -69,7 +69,7 @@ def test_every_message_of_users(cases: Library, run: Run, tmp_path: Path, name: 
     found = run(store, tmp_path / "new")
     wanted = [each for each in messages(store) if not is_system_topic(each.topic)]
     copied = check(tmp_path / "new")
-    assert (found.code, found.out["messages"], found.out["left_out"]) == (0, len(wanted), 0)
+    assert (found.code, found.out["messages"], found.out["left_out_damaged"]) == (0, len(wanted), 0)
     without = ("properties_bytes",) if "propcrc" in name else ()  # they end with a CRC over the whole record
     assert kept(without_inner(copied), without=without) == kept(without_inner(wanted), without=without)
     assert [each.body for each in copied] == [each.body for each in wanted]
@@ -143,6 +143,40 @@ def test_system_topics_only_by_name(cases: Library, run: Run, tmp_path: Path) ->
     assert (refused.code, (tmp_path / "half").exists()) == (4, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "selection"),
+    [
+        ("ok_540_clean", ()),
+        ("bad_cl03_body_crc", ()),
+        ("ok_540_small_ipv6", ("--topic", "*")),
+        ("ok_540_small_ipv6", ("--limit", "5")),
+        ("ok_540_small_ipv6", ("--exclude-topic", "RMQ_*")),
+    ],
+)
+def test_what_is_left_out_is_counted_by_topic(
+    cases: Library, run: Run, tmp_path: Path, name: str, selection: tuple[str, ...]
+) -> None:
+    """The messages that are copied and those that are not are all that the selection has."""
+    store = cases.path(name)
+    found = run(store, tmp_path / "new", *selection)
+    excluded = (selection[1],) if selection[:1] == ("--exclude-topic",) else ()
+    every = messages(store, Selection(exclude_topics=excluded))
+    counts = {row["topic"]: row["messages"] for row in found.out["left_out_topics"]}
+    inside = [each.topic for each in every if is_system_topic(each.topic)]
+    assert counts == {topic: inside.count(topic) for topic in inside}
+    parts = found.out["left_out_damaged"] + found.out["left_out_refused"] + len(inside)
+    assert found.out["left_out"] == parts
+    if "--limit" not in selection:
+        assert found.out["messages"] + found.out["left_out"] == len(every)
+    assert not inside or f"not copied: {len(inside)} messages" in found.err
+
+
+def test_a_named_topic_leaves_nothing_out(cases: Library, run: Run, tmp_path: Path) -> None:
+    found = run(cases.path("ok_540_clean"), tmp_path / "new", "--topic", "pubTx")
+    assert (found.out["left_out"], found.out["left_out_topics"]) == (0, [])
+    assert found.out["messages"] > 0 and "not copied:" not in found.err
+
+
 def test_for_another_version(cases: Library, run: Run, tmp_path: Path) -> None:
     """What that version does not know is left out and told."""
     found = run(cases.path("ok_540_clean"), tmp_path / "new", "--profile", "4.9", "--topic", "pub*")
@@ -157,7 +191,7 @@ def test_for_another_version(cases: Library, run: Run, tmp_path: Path) -> None:
 def test_damage_stays_behind(cases: Library, run: Run, tmp_path: Path) -> None:
     for name, count in (("bad_cl03_body_crc", 1), ("bad_cl09_property_crc", 1), ("bad_cl04_wrong_length", 0)):
         found = run(cases.path(name), tmp_path / name)
-        assert (found.code, found.out["left_out"]) == (1, count), found.err
+        assert (found.code, found.out["left_out_damaged"]) == (1, count), found.err
         assert name[4:8].upper() in found.err
         check(tmp_path / name)
 

@@ -1,0 +1,115 @@
+"""The fillers that a look-up reports: rmqtool recover has put them in place of lost messages.
+
+A message that was lost is not found by any of its keys. It would be wrong to say only that: each filler in the
+log may stand where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.output import Output
+from rmqtool.terminal import counted
+
+if TYPE_CHECKING:
+    from rmqtool.log.events import StoredMessage
+    from rmqtool.message.rows import Row, RowFormat
+    from rmqtool.read.fillers import FillerRange
+    from rmqtool.read.hits import Hit
+    from rmqtool.read.lookup_request import Request
+    from rmqtool.read.store import Store
+
+_ROWS_SHOWN = 100
+_TABLE_ROWS_SHOWN = 3  # a person reads the sentence after the table
+_RANGES_SHOWN = 3
+
+
+class Filled:
+    """The names that were found, and the fillers that may replace the messages of the others.
+
+    `records` are the fillers that are shown as rows.
+    """
+
+    def __init__(self, store: Store, writer: Output, request: Request, found: set[str]) -> None:
+        self.found = found
+        self.records: list[StoredMessage] = []
+        self._ranges: list[FillerRange] = []
+        self._store = store
+        self._writer = writer
+        self._request = request
+        self._hits = 0
+        self._is_met = False
+
+    def note(self, hit: Hit) -> bool:
+        """Note the names of a hit, unless it is a filler; return whether it is a message."""
+        if hit.found_by == "filler":
+            self._is_met = True
+            return False
+        self._hits += 1
+        self.found.update(hit.names)
+        return True
+
+    def search(self) -> list[StoredMessage]:
+        """Search the log for fillers if something was not found; return those to show."""
+        from rmqtool.read.fillers import candidates, ranges_of
+
+        request = self._request
+        missing = [name for name in request.terms if name not in self.found]
+        if not missing or (request.scan == "never" and not self._is_met) or not self._store.commit_log.files:
+            return []
+        if request.selection.limit is not None and self._hits >= request.selection.limit:
+            return []
+        total = sum(file.size for file in self._store.layout.commit_log)
+        with self._writer.progress("search for fillers", total) as bar:
+            found = candidates(self._store, request, missing, bar.advance)
+            shown: list[StoredMessage] = []
+            self._ranges = ranges_of(_kept(found, shown))
+        return shown
+
+    def rows(self, form: RowFormat, before: Callable[[], None]) -> Iterator[Row]:
+        """Call `before`, search, and yield a row for each of the first fillers."""
+        from rmqtool.read.hits import Hit
+        from rmqtool.read.lookup_request import hit_row
+
+        before()
+        self.records = self.search()
+        if self._writer.chosen_format == "table":
+            del self.records[_TABLE_ROWS_SHOWN:]
+        for stored in self.records:
+            yield hit_row(Hit(stored, "filler"), form, self._request)
+
+    def report(self) -> int:
+        """Say which messages the fillers replace; return the exit code."""
+        for each in self._ranges[:_RANGES_SHOWN]:
+            self._writer.note(f"rmqtool: {filler_text(each)}")
+        rest = self._ranges[_RANGES_SHOWN:]
+        if rest:
+            count = sum(each.fillers for each in rest)
+            self._writer.note(
+                f"rmqtool: {counted(count, 'more filler')} in {counted(len(rest), 'other place')}"
+            )
+        return EXIT_FINDINGS if self._ranges else EXIT_OK
+
+
+def _kept(found: Iterator[StoredMessage], first: list[StoredMessage]) -> Iterator[StoredMessage]:
+    """Yield the fillers; add the first of them to `first`."""
+    for stored in found:
+        if len(first) < _ROWS_SHOWN:
+            first.append(stored)
+        yield stored
+
+
+def filler_text(each: FillerRange) -> str:
+    """Say what a range of fillers replaces."""
+    if each.fillers == 1:
+        text = f"a filler at offset {each.start} replaces"
+    else:
+        text = f"{each.fillers} fillers at offsets {each.start} to {each.stop} replace"
+    if not each.messages:
+        lost = each.stop - each.start
+        return f"{text} {lost} lost bytes, whose messages are unknown; the message may have been among them"
+    which = "it" if each.messages == 1 else "one of them"
+    lost_messages = counted(each.messages, "lost message")
+    return f"{text} {lost_messages} of {each.topic}; the message may have been {which}"
