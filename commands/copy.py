@@ -85,9 +85,9 @@ def copy(
     The broker's system topics are copied only if --topic gives their full name. Delayed messages of
     SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half
     messages, op records and consumer offsets are never copied. Damaged records are skipped and
-    reported. left_out counts the selected messages that are not copied: left_out_damaged,
-    left_out_refused (a broker would reject them) and those of left_out_topics. Records whose only damage is in their properties (CL13) are reported and copied
-    unchanged.
+    reported. Records whose only damage is in their properties (CL13) are reported and copied
+    unchanged. left_out counts the selected messages that are not copied: left_out_damaged,
+    left_out_refused (a broker would reject them), and those of left_out_topics.
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
 
@@ -137,9 +137,7 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
             "left_out_topics": _by_topic(result.system_topics),
             "topics": _by_topic(result.topics),
         })  # fmt: skip
-        writer.note(
-            "rmqtool: queue offsets count from 0; consumer offsets are not copied"
-        )
+        writer.note("rmqtool: queue offsets count from 0; consumer offsets are not copied")
     else:
         why = "a broker would reject all of them" if result.refused else "no message matches"
         writer.note(f"rmqtool: {why}: no store was created")

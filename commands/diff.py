@@ -148,6 +148,7 @@ def _with_times(value: Any, zone: tzinfo | None) -> Any:
 
 
 _TOPICS_SHOWN = 5
+_RANGES_SHOWN = 3  # of messages to carry over, each with a command line
 _OTHER = {"a": "b", "b": "a"}
 _STATUS = {
     "ok": "sound",
@@ -239,17 +240,75 @@ def _carry_lines(row: Row) -> Iterator[str]:
     yield ""
     yield (
         "carry over   Stop both brokers, decide which store stays, and add the other's messages to it."
-        " Repair it with rmqtool recover first if it was not stopped cleanly. Run the line once: a second run"
-        " adds the messages again. Delayed messages that were delivered already are delivered again."
+        " Run each line once: a second run adds the messages again. Delayed messages that were delivered"
+        " already are delivered again."
     )
-    start = str(diverged["physical_offset"])
+    for name in "ab":
+        yield from _repair_lines(name, row)
     for name, other in (("b", "a"), ("a", "b")):
-        if diverged[name]["records"] == 0:
-            continue
-        source, target = row[name]["path"], row[other]["path"]
-        words = ["dump", source, "--from-offset", start, "--exclude-topic", "RMQ_SYS*", "--json"]
-        line = shlex.join(["rmqtool", *words])
-        yield f"{f'{name.upper()} to {other.upper()}':<13}{line} | {_append_command(target)}"
+        yield from _carry_one_way(name, other, row)
+
+
+def _repair_lines(name: str, row: Row) -> Iterator[str]:
+    """Yield the line that repairs a side first, if it is damaged or was not stopped cleanly."""
+    found = row["commit_log"]["diverged"][name]["carried"]
+    reasons = ["was not stopped cleanly"] if row[name]["abort"] and not row[name]["live"] else []
+    if found is not None and found["damaged_places"]:
+        reasons.append(f"is damaged in {counted(found['damaged_places'], 'place')}")
+    if row[name]["repair_unfinished"]:
+        reasons.append("has an interrupted repair")
+    if reasons:
+        yield f"first        {name.upper()} {' and '.join(reasons)}: repair it before a line below:"
+        yield f"             {shlex.join(['rmqtool', 'recover', row[name]['path']])}"
+
+
+def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
+    """Yield what one side has that the other lacks, and the lines that carry it over."""
+    diverged = row["commit_log"]["diverged"]
+    found = diverged[name]["carried"]
+    if diverged[name]["records"] == 0:
+        return
+    label = f"{name.upper()} to {other.upper()}"
+    source, target = row[name]["path"], row[other]["path"]
+    exclude = diverged["not_carried"]
+    if found is None:
+        yield (
+            f"{label:<13}not compared by unique key (more than 2 GiB): messages that both have are added"
+            " twice"
+        )
+        yield _carry_line(source, target, exclude, {"--from-offset": diverged["physical_offset"]})
+        return
+    yield f"{label:<13}{_carried_text(found, name, other)}"
+    ranges, end = found["ranges"], row[name]["commit_log"]["end_offset"]
+    if found["messages"] == found["in_other"]:
+        return
+    if not 1 <= len(ranges) <= _RANGES_SHOWN:
+        if found["in_other"]:
+            twice = counted(found["in_other"], "message")
+            where = f" ({len(ranges)} ranges in --json leave them out)" if ranges else ""
+            yield f"             the line adds {twice} a second time, which lie between the others{where}"
+        ranges = [{"from_offset": diverged["physical_offset"], "to_offset": end}]
+    for each in ranges:
+        limits = {"--from-offset": each["from_offset"]}
+        if each["to_offset"] != end:
+            limits["--to-offset"] = each["to_offset"]
+        yield _carry_line(source, target, exclude, limits)
+
+
+def _carried_text(found: Row, name: str, other: str) -> str:
+    total, both, only = found["messages"], found["in_other"], found["only_here"]
+    parts = [f"{only} only in {name.upper()}"]
+    if both:
+        parts.insert(0, f"{both} already in {other.upper()} by unique key")
+    if found["without_uniq_key"]:
+        parts.append(f"{found['without_uniq_key']} without a unique key may be in both")
+    return f"{counted(total, 'message')}: {', '.join(parts)}"
+
+
+def _carry_line(source: str, target: str, exclude: str, limits: dict[str, int]) -> str:
+    words = ["rmqtool", "dump", source, *(str(word) for pair in limits.items() for word in pair)]
+    line = shlex.join([*words, "--exclude-topic", exclude, "--json"])
+    return f"             {line} | {_append_command(target)}"
 
 
 def _append_command(target: str) -> str:

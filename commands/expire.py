@@ -468,8 +468,8 @@ def _unknown_group_lines(found: Row) -> Iterator[str]:
     if unknown is not None:
         count = unknown["messages_max"]
         yield (
-            f"warning      up to {counted(count, 'message')} that groups have not consumed {_go(found, count)};"
-            f" how many is unknown: {', '.join(unknown['reasons'])}"
+            f"warning      up to {counted(count, 'message')} that groups have not consumed"
+            f" {_go(found, count)}; how many is unknown: {', '.join(unknown['reasons'])}"
         )
 
 

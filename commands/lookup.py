@@ -15,7 +15,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
-from rmqtool.commands.lookup_fillers import Filled
+from rmqtool.commands.lookup_text import Filled
 from rmqtool.commands.verdicts import of_trace
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR

@@ -59,9 +59,7 @@ def ranges_of(found: Iterable[StoredMessage]) -> list[FillerRange]:
         stop = start + stored.message.total_size
         if ranges and (ranges[-1].stop, ranges[-1].topic) == (start, topic):
             last = ranges[-1]
-            ranges[-1] = last._replace(
-                stop=stop, fillers=last.fillers + 1, messages=last.messages + count
-            )
+            ranges[-1] = last._replace(stop=stop, fillers=last.fillers + 1, messages=last.messages + count)
         else:
             ranges.append(FillerRange(topic, start, stop, 1, count))
     return ranges
@@ -72,9 +70,9 @@ def candidates(
 ) -> Iterator[StoredMessage]:
     """The fillers of which one may replace what a look-up has not found.
 
-    An offset, and the id of a record in the log, leads to the filler at this place. A queue offset leads to
-    the filler that has it, a key to those of the selected topics. All of them may also be among the lost bytes
-    whose messages are unknown, except what names its place.
+    An offset, and the id of a record in the log, leads to the filler at this place. A queue offset leads
+    to the filler that has it, a key to those of the selected topics. What does not name its place may also
+    be among the lost bytes whose messages are unknown.
 
     Args:
         store: the store.

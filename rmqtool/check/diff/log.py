@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.check.diff.carried import NOT_CARRIED, Carried, carried
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
@@ -190,15 +191,25 @@ class DifferingRange:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """From the physical offset `start` to its end, each log holds sound records of its own."""
+    """From the physical offset `start` to its end, each log holds sound records of its own.
+
+    `carried` compares their messages by unique key; None if they are too many.
+    """
 
     start: int
     a: Only
     b: Only
+    carried: tuple[Carried, Carried] | None
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
-        return {"physical_offset": self.start, "a": self.a.row(), "b": self.b.row()}
+        a, b = (None, None) if self.carried is None else (each.row() for each in self.carried)
+        return {
+            "physical_offset": self.start,
+            "not_carried": NOT_CARRIED,
+            "a": {**self.a.row(), "carried": a},
+            "b": {**self.b.row(), "carried": b},
+        }
 
 
 @dataclass(slots=True)
@@ -310,7 +321,7 @@ def _diverged(
         if len(each.changed) >= _OWN_FIELDS:
             start = one.physical_offset
             held_a, held_b = held_by("a", "after", a, start, a.end), held_by("b", "after", b, start, b.end)
-            return Diverged(start, held_a, held_b)
+            return Diverged(start, held_a, held_b, carried(a, b, start))
     return None
 
 

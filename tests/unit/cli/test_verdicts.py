@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,11 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.verdicts import by_name, listed, of_lag, of_recover, span
+from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
+from rmqtool.formats.message import Message
+from rmqtool.read.store import Store
+from tests.support.records import record
 from tests.support.stores import Library
 from tests.support.whole_store import keyed, write_whole
 
@@ -169,26 +173,93 @@ def test_diff_says_which_side_is_sound(cases: Library, tmp_path: Path, capfd: Ca
     assert verdict(out).endswith("In 1 differing range only B is sound: A is damaged there.")
 
 
-def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture) -> None:
-    """The printed command line adds the messages of one store to the other."""
-    records = keyed(80)
+def with_key(each: Message, key: str | None) -> Message:
+    """The record with another unique key, and stored a millisecond later."""
+    found = properties.decode(each.properties_bytes)
+    found = {name: value for name, value in found.items() if name != properties.UNIQ_KEY}
+    stored = properties.encode(found | ({properties.UNIQ_KEY: key} if key else {}), dialect="5.x")
+    return record(
+        each.topic, each.body, stored, queue_id=each.queue_id, queue_offset=each.queue_offset,
+        born_timestamp=each.born_timestamp + 1, store_timestamp=each.store_timestamp + 1,
+    )  # fmt: skip
+
+
+def carry(line: str) -> None:
+    """Run a printed line."""
+    tool = f"{shlex.quote(sys.executable)} -m rmqtool "
+    subprocess.run(line.replace("rmqtool ", tool), shell=True, check=True, capture_output=True, timeout=300)
+
+
+def lines_of(out: str, label: str) -> tuple[str, list[str]]:
+    """What is said of one direction, and its command lines."""
+    lines = out.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith(f"{label:<13}"))
+    rest = takewhile(lambda line: line.startswith(" " * 13), lines[place + 1 :])
+    return lines[place][13:], [line[13:] for line in rest if line[13:].startswith("rmqtool ")]
+
+
+@pytest.mark.parametrize("resent", [range(0), range(50, 60), range(70, 80), range(50, 80, 2)])
+def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, resent: range) -> None:
+    """The printed lines add the messages of one store to the other: those that it has not, by unique key.
+
+    Where these lie between others, the number of messages that arrive twice is said.
+    """
+    records = [with_key(each, f"KEY{number}") for number, each in enumerate(keyed(80))]
     other = [
-        each
-        if number < 50
-        else replace(each, born_timestamp=each.born_timestamp + 1, store_timestamp=each.store_timestamp + 1)
+        each if number < 50 else with_key(each, f"KEY{number}" if number in resent else f"NEW{number}")
         for number, each in enumerate(records)
     ]
     for name, content in (("a", records), ("b b", other)):
         write_whole(tmp_path / name, content, log_file_size=8192, shape=Shape(50, 600))
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
-    assert "their logs have diverged" in verdict(out)
-    (line,) = commands(out, "B to A")
-    assert len(commands(out, "A to B")) == 1
-    tool = f"{shlex.quote(sys.executable)} -m rmqtool "
-    subprocess.run(line.replace("rmqtool ", tool), shell=True, check=True, capture_output=True, timeout=300)
-    _, out, _ = run(capfd, "dump", tmp_path / "a", "--fields", "queue_offset", "--format", "jsonl")
-    assert len(out.splitlines()) == 80 + 30
+    assert "their logs have diverged" in verdict(out) and "\nfirst  " not in out
+    for label in ("B to A", "A to B"):
+        said, lines = lines_of(out, label)
+        assert f"30 messages: {f'{len(resent)} already in' if resent else '30 only in'}" in said
+        assert f"{30 - len(resent)} only in {label[0]}" in said
+        twice = len(resent) if resent.step == 2 else 0
+        assert (f"the line adds {twice} messages a second time" in out) == bool(twice)
+    for line in lines_of(out, "B to A")[1]:
+        carry(line)
+    _, out, _ = run(capfd, "dump", tmp_path / "a", "--fields", "uniq_key", "--format", "jsonl")
+    assert len(out.splitlines()) == 80 + 30 - len(resent) + twice
+    assert len(set(out.splitlines())) == 80 + 30 - len(resent)
     assert run(capfd, "verify", tmp_path / "a", "--severity", "error")[1] == ""
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
+    said, lines = lines_of(out, "B to A")  # a second run would add them again: no line is printed
+    assert said == "30 messages: 30 already in A by unique key, 0 only in B" and lines == []
+
+
+def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, capfd: Capture) -> None:
+    """Damage past the place where the logs part, messages without unique keys, and a filler."""
+    records = keyed(80)
+    mine = [each if n < 50 else with_key(each, None) for n, each in enumerate(records)]
+    for name, content in (("a", records), ("b", mine)):
+        write_whole(tmp_path / name, content, log_file_size=1 << 20, shape=Shape(50, 600))
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b")
+    assert lines_of(out, "B to A")[0].endswith(
+        "30 messages: 0 only in B, 30 without a unique key may be in both"
+    )
+    with Store.open(tmp_path / "b") as store:
+        place = [each.physical_offset for each in store.messages()][60]
+    with (tmp_path / "b/commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(place)
+        file.write(b"\xff" * 20)
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b")
+    lines = out.splitlines()
+    (first,) = [number for number, line in enumerate(lines) if line.startswith("first  ")]
+    assert "B is damaged in 1 place" in lines[first]
+    assert lines[first + 1].strip() == f"rmqtool recover {tmp_path / 'b'}"
+    assert first < next(number for number, line in enumerate(lines) if line.startswith("B to A"))
+    assert (
+        main(["recover", str(tmp_path / "b"), "--apply", "--yes", "--backup-dir", str(tmp_path / "kept")])
+        == 0
+    )
+    capfd.readouterr()
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b", "--json")
+    found = json.loads(out)["commit_log"]["diverged"]["b"]["carried"]
+    assert (found["messages"], found["damaged_places"]) == (29, 0)  # the filler is no message
+    assert len(found["ranges"]) == 2
 
 
 def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -66,7 +66,9 @@ def test_nothing_that_recover_lost_is_denied(
             code, rows, error = look(root, *arguments)
             assert code == 1, arguments
             assert rows and {row["found_by"] for row in rows} == {"filler"}, arguments
-            assert any(row["physical_offset"] <= offset < row["physical_offset"] + row["size"] for row in rows)
+            assert any(
+                row["physical_offset"] <= offset < row["physical_offset"] + row["size"] for row in rows
+            )
             assert "filler" in error and "may have been" in error, arguments
             assert "no message with" in error
     assert main(["lookup", str(root), found[properties.UNIQ_KEY]]) == 1

@@ -367,7 +367,11 @@ def test_lost_offsets_are_not_known(
         row["messages_going"] for row in found["queues"] if row["topic"] not in inside
     )
     assert unknown["messages_max"] > 1000
-    why = "config/consumerOffset.json and its .bak are missing" if text is None else "config/consumerOffset.json: "
+    why = (
+        "config/consumerOffset.json and its .bak are missing"
+        if text is None
+        else "config/consumerOffset.json: "
+    )
     assert len(unknown["reasons"]) == 1 and unknown["reasons"][0].startswith(why)
     assert found["unconsumed"] == []  # not even by the names of retry topics: part of the truth misleads
     assert f"the {unknown['messages_max']} deleted messages" in found["refusals"][0]["reason"]

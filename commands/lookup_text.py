@@ -1,7 +1,7 @@
 """The fillers that a look-up reports: rmqtool recover has put them in place of lost messages.
 
-A message that was lost is not found by any of its keys. It would be wrong to say only that: each filler in the
-log may stand where it was.
+A lost message is not found by any of its keys. It would be wrong to say only that: each filler in the log
+may stand where it was.
 """
 
 from __future__ import annotations
