@@ -55,7 +55,8 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="Scan the log. auto: only what the index does not cover, or if a queue lacks a unit.",
+        help="Scan the log. auto: only what the index does not cover, if a queue lacks a unit, and up"
+        " to 4 GiB for fillers of recover if something is not found.",
     ),
 ]
 Explain = Annotated[

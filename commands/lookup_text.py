@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _ROWS_SHOWN = 100
 _TABLE_ROWS_SHOWN = 3  # a person reads the sentence after the table
 _RANGES_SHOWN = 3
+_SEARCHED_BYTES = 4 << 30  # of a log: a walk of about a second if it is in memory
 
 
 class Filled:
@@ -41,6 +42,7 @@ class Filled:
         self._request = request
         self._hits = 0
         self._is_met = False
+        self._is_left_out = False
 
     def note(self, hit: Hit) -> bool:
         """Note the names of a hit, unless it is a filler; return whether it is a message."""
@@ -53,7 +55,7 @@ class Filled:
 
     def search(self) -> list[StoredMessage]:
         """Search the log for fillers if something was not found; return those to show."""
-        from rmqtool.read.fillers import candidates, ranges_of
+        from rmqtool.read.fillers import candidates, has_place, ranges_of
 
         request = self._request
         missing = [name for name in request.terms if name not in self.found]
@@ -62,6 +64,12 @@ class Filled:
         if request.selection.limit is not None and self._hits >= request.selection.limit:
             return []
         total = sum(file.size for file in self._store.layout.commit_log)
+        is_walk = not all(has_place(self._store, request, name) for name in missing)
+        self._is_left_out = (
+            is_walk and total > _SEARCHED_BYTES and request.scan == "auto" and not self._is_met
+        )
+        if self._is_left_out:
+            return []
         with self._writer.progress("search for fillers", total) as bar:
             found = candidates(self._store, request, missing, bar.advance)
             shown: list[StoredMessage] = []
@@ -81,7 +89,12 @@ class Filled:
             yield hit_row(Hit(stored, "filler"), form, self._request)
 
     def report(self) -> int:
-        """Say which messages the fillers replace; return the exit code."""
+        """Say which messages the fillers replace, or that none was searched for; return the exit code."""
+        if self._is_left_out:
+            self._writer.note(
+                "rmqtool: the log is larger than 4 GiB and was not searched for fillers, with which rmqtool"
+                " recover replaces lost messages: --scan always does"
+            )
         for each in self._ranges[:_RANGES_SHOWN]:
             self._writer.note(f"rmqtool: {filler_text(each)}")
         rest = self._ranges[_RANGES_SHOWN:]

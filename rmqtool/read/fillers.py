@@ -95,6 +95,11 @@ def candidates(
             yield stored
 
 
+def has_place(store: Store, request: Request, name: str) -> bool:
+    """Whether a name states its place in the log, so that `candidates` walks over nothing else."""
+    return _place(store, request, name) is not None
+
+
 def _place(store: Store, request: Request, name: str) -> int | None:
     """The place in the log that a name states; None if it states none."""
     if request.kind == "offset":

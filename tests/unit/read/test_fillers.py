@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.commands import lookup_text
 from rmqtool.formats import filler, properties
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.log.events import StoredMessage
@@ -74,6 +75,20 @@ def test_nothing_that_recover_lost_is_denied(
     assert main(["lookup", str(root), found[properties.UNIQ_KEY]]) == 1
     shown = capsys.readouterr()
     assert 1 <= shown.out.count("filler ") <= 3 and "may have been" in shown.err
+
+
+def test_a_large_log_is_searched_only_on_request(
+    repaired: tuple[Path, list[StoredMessage]], look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key costs no walk over terabytes; an offset leads to its filler in a log of any size."""
+    root, lost = repaired
+    monkeypatch.setattr(lookup_text, "_SEARCHED_BYTES", 1 << 10)
+    code, rows, error = look(root, "--key", "never-sent")
+    assert (code, rows) == (1, []) and "--scan always" in error
+    code, rows, error = look(root, "--key", "never-sent", "--scan", "always")
+    assert code == 1 and rows and "--scan always" not in error
+    code, rows, error = look(root, "--offset", lost[0].physical_offset)
+    assert code == 1 and rows and "--scan always" not in error
 
 
 def test_what_is_found_or_elsewhere_has_no_filler(
