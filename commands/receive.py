@@ -87,6 +87,14 @@ class ReceiveOptions(Group):
         bool,
         typer.Option("--reconnect/--no-reconnect", help="Connect again when the connection is lost."),
     ] = True
+    truncate: Annotated[
+        bool,
+        typer.Option(
+            "--truncate",
+            help="After a failover in controller mode (5.x), cut the end of the log that the new master"
+            " lacks.",
+        ),
+    ] = False
     reserve: Annotated[
         bool,
         typer.Option(
@@ -117,6 +125,7 @@ class ReceiveOptions(Group):
             file_size=self.commitlog_file_size,
             reserve=self.reserve,
             retries=self.reconnect,
+            truncate=self.truncate,
             config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
         )
 
@@ -153,7 +162,8 @@ def receive(
     them for the last ten log files only.
 
     From a master in controller mode (5.x) the command receives as a learner, which producers never wait for.
-    It keeps the epochs, and is refused where they say that a new master lacks the end of this log.
+    It keeps the epochs, and is refused where they say that a new master lacks the end of this log; with
+    --truncate that end is cut, as a broker's slave cuts it, and the run continues.
 
     With --ack flushed, what is acknowledged survives a loss of power here; with --ack written, as with a
     broker's slave, only a crash of the process. With --ack none this is not a replica: a 4.9 SYNC_MASTER
@@ -237,6 +247,7 @@ def _row(store: str, request: ReceiveRequest, progress: Progress) -> dict[str, A
         "lag_bytes": progress.lag_bytes,
         "confirmed_offset": progress.confirmed,
         "epoch": progress.epoch,
+        "truncated_bytes": progress.truncated,
         "connections": progress.connections,
         "configurations": progress.configs,
     }

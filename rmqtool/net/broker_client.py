@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import fastjson, remoting
+from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net.ha_connection import Address, ConnectionLostError
+from rmqtool.write.options import MAPPED_SIZE_MAX
 
 _SECONDS = 10.0
-_ANSWER_MAX = 512 << 20
-"""Most bytes of an answer: the offsets of many groups are one answer."""
+_ANSWER_MAX = 64 << 20
+"""Most bytes of an answer: the offsets of many groups are one answer. A broker sends at most 16 MiB."""
 _VERSION = 399  # taken by all brokers
-Value = TypeVar("Value")
+_OFFSET_MAX = 1 << 62
+_FILE_SIZE_MIN = MIN_RECORD_SIZE + BLANK_SIZE
 
 
 class RequestRefusedError(InputError):
@@ -57,8 +59,14 @@ def ask(address: Address, code: Request | int, fields: dict[str, str] | None = N
         with socket.create_connection(address, _SECONDS) as connection:
             connection.sendall(remoting.encode(request))
             answer = _answer(connection)
-    except OSError as error:
-        raise ConnectionLostError(f"{address} does not answer: {error.strerror or error}") from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConnectionLostError(f"{address} does not answer: {reason}") from error
+    except FormatError as error:
+        raise FormatError(
+            f"{address} does not answer as a broker: {error.message}",
+            hint="the port must be the one that clients use, without TLS",
+        ) from error
     if answer is None:
         raise ConnectionLostError(f"{address} closed the connection without an answer")
     if answer.code:
@@ -84,27 +92,30 @@ def _answer(connection: socket.socket) -> remoting.Command | None:
 
 def offsets_of(address: Address) -> tuple[int, int]:
     """(min, max) of a broker's commit log. Raises as `ask`."""
-    return _range(_runtime_table(address))
+    return _range(address, _runtime_table(address))
 
 
-def _range(table: dict[str | int, Any]) -> tuple[int, int]:
+def _range(address: Address, table: dict[str | int, Any]) -> tuple[int, int]:
     """The min is -1 while the broker has no file."""
-    return max(_number(table, "commitLogMinOffset", int), 0), _number(table, "commitLogMaxOffset", int)
+    low = max(_number(address, table, "commitLogMinOffset", -1, _OFFSET_MAX), 0)
+    return low, _number(address, table, "commitLogMaxOffset", 0, _OFFSET_MAX)
 
 
 def facts_of(address: Address) -> BrokerFacts:
     """What a broker says of itself. Raises as `ask`."""
     properties = _properties(ask(address, Request.GET_BROKER_CONFIG).body)
     table = _runtime_table(address)
-    min_offset, max_offset = _range(table)
+    min_offset, max_offset = _range(address, table)
     return BrokerFacts(
         name=properties.get("brokerName", ""),
         cluster=properties.get("brokerClusterName", ""),
         version=str(table.get("brokerVersionDesc", "")),
         role=properties.get("brokerRole", ""),
         is_in_controller_mode=properties.get("enableControllerMode") == "true",
-        commit_log_file_size=_number(properties, "mappedFileSizeCommitLog", int),
-        ha_port=_number(properties, "haListenPort", int),
+        commit_log_file_size=_number(
+            address, properties, "mappedFileSizeCommitLog", _FILE_SIZE_MIN, MAPPED_SIZE_MAX
+        ),
+        ha_port=_number(address, properties, "haListenPort", 1, 65_535),
         min_offset=min_offset,
         max_offset=max_offset,
     )
@@ -118,14 +129,21 @@ def document(address: Address, code: Request | int) -> Any:
         if error.code == _NOT_SUPPORTED:
             return None
         raise
-    return fastjson.parse(answer.body)
+    return _parsed(address, answer.body)
+
+
+def _parsed(address: Address, body: bytes) -> Any:
+    try:
+        return fastjson.parse(body)
+    except FormatError as error:
+        raise FormatError(f"{address} sends what cannot be read: {error.message}") from error
 
 
 _NOT_SUPPORTED = 3  # ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def _runtime_table(address: Address) -> dict[str | int, Any]:
-    found = fastjson.parse(ask(address, Request.GET_BROKER_RUNTIME_INFO).body)
+    found = _parsed(address, ask(address, Request.GET_BROKER_RUNTIME_INFO).body)
     table = found.get("table") if isinstance(found, dict) else None
     if not isinstance(table, dict):
         raise FormatError(f"{address}: its runtime information has no table")
@@ -137,8 +155,11 @@ def _properties(body: bytes) -> dict[str, str]:
     return {name.strip(): value.strip() for name, found, value in lines if found}
 
 
-def _number(table: Any, name: str, convert: Callable[[Any], Value]) -> Value:
+def _number(address: Address, table: Any, name: str, least: int, most: int) -> int:
     try:
-        return convert(table[name])
+        found = int(table[name])
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"the broker does not say {name}") from error
+        raise FormatError(f"{address} does not say {name}") from error
+    if not least <= found <= most:
+        raise FormatError(f"{address} says that {name} is {found}: it must be within {least} and {most}")
+    return found

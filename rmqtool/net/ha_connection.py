@@ -57,7 +57,7 @@ class HaConnection:
         self._view = memoryview(self._buffer)
         try:
             self._socket = socket.create_connection(address, CONNECT_SECONDS)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # a port above 65535 is the latter
             raise ConnectionLostError(f"cannot connect to {address}: {_reason(error)}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._read_at = self._sent_at = time.monotonic()
@@ -190,5 +190,5 @@ class ControllerConnection(HaConnection):
         return data
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _reason(error: OSError | OverflowError) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

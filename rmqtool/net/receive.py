@@ -51,6 +51,7 @@ _UNFLUSHED_BYTES = UNSYNCED_BYTES // 2 - _BATCH_BYTES
 _TICK_SECONDS = 0.2
 _HEAD_BYTES = max(layout.size for layout in form.HEADS.values())
 _RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0)
+_EPOCHS_MAX = 10 * wire.EPOCHS_MAX
 
 
 @dataclass(slots=True)
@@ -69,6 +70,7 @@ class ReceiveRequest:
         reserve: take the space of log files when they are made.
         config_seconds: between two looks at the master's configuration; 0: never.
         retries: connect again when the connection is lost.
+        truncate: in controller mode: cut what the log has after the last epoch that both logs have.
     """
 
     address: Address
@@ -82,6 +84,7 @@ class ReceiveRequest:
     reserve: bool = True
     config_seconds: float = 60.0
     retries: bool = True
+    truncate: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +103,7 @@ class Progress:
     connections: int = 0
     is_connected: bool = False
     configs: int = 0
+    truncated: int = 0
 
     @property
     def lag_bytes(self) -> int | None:
@@ -159,6 +163,7 @@ class Receiver:
                 file_size=facts.commit_log_file_size if facts is not None else request.file_size,
             )  # fmt: skip
             self._replica = replica
+            replica.master = str(request.address)
             if facts is not None:
                 self._config = ConfigSync(request.address, replica.root, replica.profile, self._safe_end,
                                           request.config_seconds)  # fmt: skip
@@ -168,7 +173,7 @@ class Receiver:
         return self.progress
 
     def _safe_end(self) -> int:
-        return -1 if self._replica is None else self._replica.flushed
+        return 0 if self._replica is None else max(self._replica.flushed, 0)
 
     def _close(self) -> None:
         with self._hold():
@@ -196,9 +201,8 @@ class Receiver:
                     self._look()
                 self._connection(replica)
             except (ConnectionLostError, RequestRefusedError) as error:
-                if (
-                    not self.progress.connections or not self._request.retries
-                ):  # later it is a broker that stops or starts
+                # A peer that has been a master is one that stops or starts; another one is a mistake.
+                if not self.progress.connections or not self._request.retries:
                     raise
                 if self.progress.is_connected:
                     failures = 0
@@ -220,8 +224,6 @@ class Receiver:
         if facts is not None:
             self._check_range(replica, facts)
             address = Address(address.host, facts.ha_port)
-        if self._config is not None:
-            self._config.start()
         is_controller = self._request.controller if facts is None else facts.is_in_controller_mode
         connection = ControllerConnection(address) if is_controller else HaConnection(address)
         try:
@@ -229,10 +231,10 @@ class Receiver:
             epochs: list[Entry] = []
             if isinstance(connection, ControllerConnection):
                 epochs, end = connection.handshake(from_last_file=self._request.begin == "last")
-                _check_epochs(replica, epochs, end)
+                self._check_epochs(replica, epochs, end)
+                asked = _first_report(replica, facts, self._request.begin, is_controller=True)
             oldest = facts.min_offset if facts and self._request.begin == "oldest" else None
             stream = _Stream(self.progress, replica, address, asked, oldest, epochs)
-            self.progress.connections += 1
             connection.report(stream.asked)
             while not self._is_done:
                 self._step(replica, connection, stream)
@@ -242,8 +244,10 @@ class Receiver:
     def _step(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
         got = False
         for frame, body in connection.frames(_TICK_SECONDS):
-            self.progress.is_connected = True
-            if stream.frame(frame, body):
+            has_bytes = stream.frame(frame, body)
+            if not self.progress.is_connected:
+                self._is_a_master(replica)
+            if has_bytes:
                 got = True
                 if stream.is_full:
                     self._store(replica, connection, stream)
@@ -255,6 +259,14 @@ class Receiver:
         self._look_at_config()
         self._tick(self.progress)
         self._end_if_done(replica, stream)
+
+    def _is_a_master(self, replica: Replica) -> None:
+        """The first frame of a connection has come, and is one that can be."""
+        self.progress.is_connected = True
+        self.progress.connections += 1
+        if self._config is not None:
+            replica.make()
+            self._config.start()
 
     def _store(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
         """Append what has arrived, flush it, acknowledge it."""
@@ -294,7 +306,12 @@ class Receiver:
     def _end_if_done(self, replica: Replica, stream: _Stream) -> None:
         """End where `once` does: at the end that the master had when its configuration was fetched."""
         request, facts = self._request, self._facts
-        if not stream.is_compared:
+        if request.once and stream.has_nothing and (facts is None or facts.max_offset > 0):
+            raise RefusedError(
+                f"{replica.master} sends nothing from {stream.asked} on: its log is empty, or begins later",
+                hint="without --once the command waits for messages; --from last begins with the last file",
+            )
+        if not (stream.is_compared or (request.once and stream.has_nothing)):
             return
         if request.until_ms is not None and stream.is_at_end and time.time() * 1000 >= request.until_ms:
             self._is_done = True
@@ -307,43 +324,54 @@ class Receiver:
         else:
             self._is_done |= replica.end >= facts.max_offset
 
+    def _check_epochs(self, replica: Replica, epochs: list[Entry], end: int) -> None:
+        """Cut the log, or raise RefusedError, where by its epochs it has what the master does not have."""
+        own = replica.epochs if replica.end > replica.start else []
+        if not own:
+            return
+        point = epoch.common_end(own, replica.end, epochs, end)
+        hint = "receive into a new folder, and keep this one"
+        if point is None:
+            raise RefusedError(f"this log and that of {replica.master} have no epoch in common",
+                               path=replica.root, hint=hint)  # fmt: skip
+        if point >= replica.end:
+            return
+        if not self._request.truncate:
+            raise RefusedError(
+                f"this log ends at {replica.end}, but by their epochs it and that of {replica.master} part at"
+                f" {point}: a new master does not have what follows",
+                path=replica.root, physical_offset=point, hint=f"{hint}; or cut it with --truncate",
+            )  # fmt: skip
+        with self._hold():
+            length = replica.end - point
+            replica.cut(point)
+            self.progress.truncated += length
+            self.progress.end = self.progress.flushed = point
+        self._note(
+            f"cut {length} bytes at {point}: {replica.master}, a new master, does not have them;"
+            " `rmqtool rebuild` cuts queues and index"
+        )
+
     def _check_range(self, replica: Replica, facts: BrokerFacts) -> None:
         """Raise RefusedError unless the master's log can continue this one."""
         size = facts.commit_log_file_size
         if size != replica.file_size:
-            raise RefusedError(f"the master's commit log files have {size} bytes, those of this store"
-                               f" {replica.file_size}", path=replica.root)  # fmt: skip
+            raise RefusedError(f"the commit log files of {replica.master} have {size} bytes, those of this"
+                               f" store {replica.file_size}", path=replica.root)  # fmt: skip
         if replica.end < 0:
             return
         if replica.end > facts.max_offset:
             raise RefusedError(
-                f"this log ends at {replica.end}, that of the master at {facts.max_offset}: the master has"
-                " lost messages, or is another broker",
+                f"this log ends at {replica.end}, that of {replica.master} at {facts.max_offset}: the master"
+                " has lost messages, or is another broker",
                 path=replica.root, hint="receive into a new folder, and keep this one",
             )  # fmt: skip
         if replica.end < facts.min_offset or replica.start < replica.end == facts.min_offset:
             raise RefusedError(
-                f"this log ends at {replica.end}, that of the master begins at {facts.min_offset}: the master"
-                " has deleted what follows",
+                f"this log ends at {replica.end}, that of {replica.master} begins at {facts.min_offset}: the"
+                " master has deleted what follows",
                 path=replica.root, hint="receive into a new folder, and keep this one",
             )  # fmt: skip
-
-
-def _check_epochs(replica: Replica, epochs: list[Entry], end: int) -> None:
-    """Raise RefusedError where the epochs say that this log has what the master does not have."""
-    own = replica.epochs if replica.end > replica.start else []
-    if not own:
-        return
-    point = epoch.common_end(own, replica.end, epochs, end)
-    hint = "receive into a new folder, and keep this one"
-    if point is None:
-        raise RefusedError("the two logs have no epoch in common", path=replica.root, hint=hint)
-    if point < replica.end:
-        raise RefusedError(
-            f"this log ends at {replica.end}, but by their epochs it and the master's part at {point}: a"
-            " new master does not have what follows",
-            path=replica.root, physical_offset=point, hint=hint,
-        )  # fmt: skip
 
 
 def _first_report(
@@ -396,6 +424,7 @@ class _Stream:
         is_cut: the time at which the log is to end was reached.
         epochs: those of the master, as far as it has said; none in classic mode.
         is_at_end: a heartbeat came at the end of what was received: the master has nothing more.
+        has_nothing: a heartbeat came before any byte to an empty store: the master has nothing to send.
     """
 
     def __init__(
@@ -412,6 +441,7 @@ class _Stream:
         self.epochs = epochs
         self.is_cut = False
         self.is_at_end = False
+        self.has_nothing = False
         self._progress = progress
         self._replica = replica
         self._address = address
@@ -454,7 +484,7 @@ class _Stream:
             return False
         if self._is_first and self._replica.end < 0:
             self._begin(offset)
-        self._is_first = False
+        self._is_first = self.has_nothing = False
         self._short_since = None
         if offset != self._next:
             what = "a gap" if offset > self._next else "bytes again"
@@ -477,6 +507,8 @@ class _Stream:
         self._progress.epoch = found.epoch
         if not self.epochs or (found.epoch > self.epochs[-1].epoch
                                and found.start_offset > self.epochs[-1].start_offset):  # fmt: skip
+            if len(self.epochs) >= _EPOCHS_MAX:
+                raise FormatError(f"{self._address} sends more than {_EPOCHS_MAX} epochs")
             self.epochs.append(found)
 
     def _begin(self, offset: int) -> None:
@@ -488,6 +520,7 @@ class _Stream:
             if self.asked and offset != self.asked:
                 raise FormatError(f"{self._address} sends {offset} where {self.asked} was asked for")
             if self._oldest is not None and offset != self._oldest:
+                self._progress.connections += 1  # it is a master, and is asked again
                 raise ConnectionLostError(f"{self._address} has just begun a new file")
             self._replica.begin(offset)
             self._next = offset
@@ -495,6 +528,11 @@ class _Stream:
 
     def _heartbeat(self, offset: int) -> None:
         if self._replica.end < 0:
+            if self.asked and offset != self.asked:
+                raise FormatError(
+                    f"{self._address} sends a heartbeat at {offset} where {self.asked} was asked for"
+                )
+            self.has_nothing = True
             return
         if offset != self._next:
             raise FormatError(f"{self._address} sends a heartbeat at {offset} where {self._next} follows",
@@ -507,8 +545,8 @@ class _Stream:
         self._short_since = self._short_since or now
         if now - self._short_since > HEARTBEAT_SECONDS:
             raise RefusedError(
-                f"this log ends at {self._replica.end}, that of the master at {offset}: the master has lost"
-                " messages, has deleted what follows, or is another broker",
+                f"this log ends at {self._replica.end}, that of {self._address} at {offset}: the master has"
+                " lost messages, has deleted what follows, or is another broker",
                 path=self._replica.root, hint="receive into a new folder, and keep this one",
             )  # fmt: skip
 

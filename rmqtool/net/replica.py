@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from rmqtool.formats import epoch
 from rmqtool.formats.epoch import Entry
 from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
+from rmqtool.log.frames import Frames, walk
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
 from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
@@ -30,6 +31,7 @@ from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.profile import Profile, profile_named, written_by
 from rmqtool.storage.roots import is_store
+from rmqtool.storage.source import open_source
 from rmqtool.write import opening
 from rmqtool.write.log_writer import LogWriter
 from rmqtool.write.options import WriteOptions
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _COMPARED_BYTES = 64 << 10
 """Before the end of a log that was closed cleanly, or whose writer is this process."""
 _ZEROS = bytes(1 << 20)
+_OFFSET_MAX = 1 << 62
 EPOCH_FILE = "epochFileCheckpoint"
 
 
@@ -59,15 +62,23 @@ class Replica:
 
     Attributes:
         root: the store.
+        master: what errors call the master.
         start: physical offset where its log begins; -1 before the first byte.
         log: its end; None before the first byte.
         profile: the version whose files it gets.
     """
 
     def __init__(
-        self, root: Path, held: lock.StoreLock, layout: StoreLayout, options: WriteOptions, end: LogEnd | None
+        self,
+        root: Path,
+        held: lock.StoreLock | None,
+        layout: StoreLayout,
+        options: WriteOptions,
+        end: LogEnd | None,
     ) -> None:
+        """Of a store whose lock is `held`; without one, of a folder that `make` makes a store."""
         self.root = root
+        self.master = "the master"
         self.profile = options.profile
         self.file_size = options.commit_log_file_size
         self.start = -1 if end is None else end.start
@@ -111,10 +122,37 @@ class Replica:
 
     # receiving
 
+    def make(self) -> None:
+        """Make the store, unless it is there: until now nothing has been written.
+
+        Raises:
+            StoreInUseError, RefusedError: another process has begun to make it.
+            UnwritableError: a file or folder.
+        """
+        if self._held is not None:
+            return
+        if self.root.is_dir() and any(self.root.iterdir()):
+            raise RefusedError("is no longer empty", path=self.root)
+        with ExitStack() as stack, hint_begun(self.root):
+            disk.make_folder(self.root, own=True)
+            for name in opening.FOLDERS:
+                disk.make_folder(self.root / name)
+            held = lock.acquire(self.root / "lock")
+            stack.callback(held.release)
+            disk.sync_folder(self.root)
+            with suppress(UnwritableError):  # the folder above may belong to someone else
+                disk.sync_folder(self.root.parent)
+            stack.pop_all()
+        self._held = held
+
     def begin(self, offset: int) -> None:
         """Decide that the log of an empty store begins at `offset`, the start of a file."""
-        if offset % self.file_size:
-            raise FormatError(f"the master's log begins at {offset}, which is not the start of a file")
+        if offset % self.file_size or offset > _OFFSET_MAX:
+            raise FormatError(
+                f"the log of {self.master} begins at {offset}, which is not the start of a file of"
+                f" {self.file_size} bytes"
+            )
+        self.make()
         self._mark_open()
         self._begin(offset)
         self.start = offset
@@ -158,7 +196,8 @@ class Replica:
         place, was_lost = found
         if not (was_lost and self._is_unclean):
             raise RefusedError(
-                "the logs differ: this store was not received from this master, or one of them was changed",
+                f"the logs differ: this store was not received from {self.master}, or one of them was"
+                " changed",
                 path=path, physical_offset=offset + place, hint="receive into a new folder",
             )  # fmt: skip
         descriptor = disk.open_file(path)
@@ -187,15 +226,7 @@ class Replica:
         if end <= offset:
             return
         start = offset - offset % self.file_size
-        path = self._path(start)
-        descriptor = disk.open_file(path)
-        try:
-            while offset < end:
-                disk.write(descriptor, _ZEROS[: end - offset], offset - start, path)
-                offset = min(end, offset + len(_ZEROS))
-            disk.sync(descriptor, path)
-        finally:
-            os.close(descriptor)
+        self._clear(self._path(start), offset - start, end - start)
 
     def take(self, data: Array, length: int, *, until_ms: int | None = None) -> tuple[int, Reached]:
         """Append what is whole of the `length` bytes in `data`, which follow the end of the log.
@@ -232,7 +263,7 @@ class Replica:
             arriving = self._judge()
             if arriving.stop is Stop.DAMAGED:
                 raise FormatError(
-                    f"the master sends {arriving.reason}: nothing of it was stored",
+                    f"{self.master} sends {arriving.reason}: nothing of it was stored",
                     physical_offset=start + arriving.position,
                     hint="rmqtool verify shows it in the master's store",
                 )
@@ -265,6 +296,61 @@ class Replica:
             records += len(rows)
             newest = max(newest, int(times.max()))
         return arriving.position - position, Reached(records, newest)
+
+    def cut(self, offset: int) -> None:
+        """Cut what follows `offset`, the end of a record. A kill leaves a log that ends with a record.
+
+        Files after the one that holds `offset` are deleted, the newest first; what follows in that file is
+        cleared from its end on, so that at any moment at most one record is not whole.
+
+        Raises:
+            RefusedError: `offset` is not the end of a record.
+            UnreadableError, UnwritableError: a file.
+        """
+        assert self.log is not None and self._held is not None
+        start = offset - offset % self.file_size
+        if not (self.start <= offset <= self.end and self._is_boundary(start, offset)):
+            raise RefusedError("no record ends here: the log cannot be cut", path=self.root,
+                               physical_offset=offset)  # fmt: skip
+        self._mark_open()
+        self.log.close()
+        for file in sorted(self._listed(), key=lambda each: each.file_from_offset, reverse=True):
+            if file.file_from_offset > start or file.file_from_offset == start == offset > self.start:
+                disk.remove(file.path)
+                disk.sync_folder(file.path.parent)
+        if offset > start or offset == self.start:
+            self._clear(self._path(start), offset - start, self.file_size)
+        layout = detect(self.root, queues=False)
+        self._layout, self._written, self._rest_until = layout, -1, -1
+        self._files = {file.file_from_offset: file for file in layout.commit_log}
+        self._begin(offset)
+
+    def _listed(self) -> tuple[StoreFile, ...]:
+        return detect(self.root, queues=False).commit_log
+
+    def _is_boundary(self, start: int, offset: int) -> bool:
+        """Whether a record, a blank, or the file begins or ends at `offset`."""
+        if offset == start:
+            return True
+        with closing(open_source(self._path(start))) as source:
+            for event in walk(source, file_from_offset=start):
+                if event.end >= offset:
+                    return event.end == offset or (
+                        isinstance(event, Frames) and offset in event.rows["physical_offset"]
+                    )
+        return False
+
+    def _clear(self, path: Path, begin: int, end: int) -> None:
+        """Write zeros over the bytes of a file, the last ones first. Raises UnwritableError."""
+        descriptor = disk.open_file(path)
+        try:
+            while end > begin:
+                piece = max(end - len(_ZEROS), begin)
+                disk.write(descriptor, _ZEROS[: end - piece], piece, path)
+                disk.sync(descriptor, path)
+                end = piece
+        finally:
+            os.close(descriptor)
 
     @property
     def epochs(self) -> list[Entry]:
@@ -304,13 +390,14 @@ class Replica:
             if self._is_open:
                 self._state.mark_closed()
         finally:
-            self._held.release()
+            if self._held is not None:
+                self._held.release()
 
 
 def open_replica(
     path: Path, *, file_size: int | None, profile: str | None = None, reserve: bool = True
 ) -> Replica:
-    """Open the store at `path` to receive; a missing or empty folder becomes a store.
+    """Open the store at `path` to receive; a missing or empty folder becomes a store once it is `make`d.
 
     Args:
         path: the folder.
@@ -353,18 +440,7 @@ def open_replica(
 def _new(path: Path, file_size: int | None, profile: Profile, *, reserve: bool) -> Replica:
     options = _options(_known(file_size), profile, reserve=reserve)
     permission.check_new(path)
-    with ExitStack() as stack, hint_begun(path):
-        disk.make_folder(path, own=True)
-        for name in opening.FOLDERS:
-            disk.make_folder(path / name)
-        held = lock.acquire(path / "lock")
-        stack.callback(held.release)
-        disk.sync_folder(path)
-        with suppress(UnwritableError):  # the folder above may belong to someone else
-            disk.sync_folder(path.parent)
-        replica = Replica(path, held, detect(path), options, None)
-        stack.pop_all()
-    return replica
+    return Replica(path, None, StoreLayout(path, "store"), options, None)
 
 
 def _known(file_size: int | None) -> int:

@@ -194,11 +194,11 @@ class FakeBroker:
 
     def _answer(self, command: remoting.Command) -> remoting.Command:
         self.asked.append(command.code)
+        if command.code in self.documents:
+            return command.answer(0, body=self.documents[command.code])
         if command.code == Request.GET_BROKER_CONFIG:
             text = "".join(f"{name}={value}\n" for name, value in self.properties.items())
             return command.answer(0, body=text.encode())
         if command.code == Request.GET_BROKER_RUNTIME_INFO:
             return command.answer(0, body=json.dumps({"table": self.table}).encode())
-        if command.code in self.documents:
-            return command.answer(0, body=self.documents[command.code])
         return command.answer(3, "not supported")
