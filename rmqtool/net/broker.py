@@ -12,8 +12,8 @@ from typing import Any
 
 from rmqtool.errors import FilterError, FormatError, InputError, UsageError
 from rmqtool.formats.remoting import Command
-from rmqtool.formats.remoting_codes import Request, Response
-from rmqtool.net.clients import Group, Peer, QueueName
+from rmqtool.formats.remoting_codes import Response
+from rmqtool.net.clients import Peer, QueueName, is_name
 from rmqtool.net.context import Context, Refusal, document_of, int_of, long_of, success, text_of
 from rmqtool.net.pulls import parsed_subscription
 from rmqtool.net.view import ServedQueue, View
@@ -199,25 +199,16 @@ def _sound_records(view: View, offsets: Iterable[int]) -> Iterable[bytes]:
 
 def heartbeat(context: Context, view: View, request: Command, peer: Peer) -> Command:
     """HEART_BEAT."""
-    changed = context.clients.heartbeat(request, document_of(request), peer, time.monotonic())
-    notify(changed)
+    context.clients.heartbeat(request, document_of(request), peer, time.monotonic())
     return success(request)
 
 
 def unregister(context: Context, view: View, request: Command, peer: Peer) -> Command:
     """UNREGISTER_CLIENT."""
     group = request.fields.get("consumerGroup")
-    changed = None if group is None else context.clients.unregister(text_of(request, "clientID"), group)
-    notify([changed] if changed is not None else [])
+    if group is not None:
+        context.clients.unregister(text_of(request, "clientID"), group)
     return success(request)
-
-
-def notify(groups: Iterable[Group]) -> None:
-    """Tell the members of groups that these have changed: they divide the queues anew."""
-    for group in groups:
-        told = Command(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, flag=2)
-        for peer in {id(member.peer): member.peer for member in group.members.values()}.values():
-            peer.send(told)
 
 
 def members(context: Context, view: View, request: Command, peer: Peer) -> Command:
@@ -261,7 +252,7 @@ def _lock_request(request: Command) -> tuple[str, str, list[QueueName]]:
     if not isinstance(document, dict) or not isinstance(document.get("mqSet"), list):
         raise FormatError("the request names no queues")
     group, client_id = document.get("consumerGroup"), document.get("clientId")
-    if not isinstance(group, str) or not isinstance(client_id, str):
+    if not is_name(group) or not is_name(client_id):
         raise FormatError("the request names no group and client")
     return group, client_id, list(map(_queue_name, document["mqSet"]))
 
@@ -270,6 +261,6 @@ def _queue_name(found: Any) -> QueueName:
     if not isinstance(found, dict):
         raise FormatError("not a queue")
     broker, topic, queue_id = found.get("brokerName"), found.get("topic"), found.get("queueId")
-    if not isinstance(broker, str) or not isinstance(topic, str) or not isinstance(queue_id, int):
+    if not is_name(broker) or not is_name(topic) or not isinstance(queue_id, int):
         raise FormatError("not a queue")
     return broker, topic, queue_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from rmqtool.errors import FormatError
 from rmqtool.formats.remoting import Command
@@ -19,7 +19,14 @@ MEMBERS_LIMIT = 10_000  # of all groups
 SUBSCRIPTIONS_LIMIT = 1_000  # of a group
 LOCKS_LIMIT = 100_000
 MEMBER_S = 120.0  # BrokerConfig channelExpiredTimeout: without a heartbeat for so long a member is gone
+NAME_LIMIT = 4096  # characters of a group, client id or topic
+SUBSCRIPTION_BYTES_LIMIT = 64 << 20  # of the texts of all groups
 LOCK_S = 60.0  # rocketmq.broker.rebalance.lockMaxLiveTime
+
+_OBJECT_BYTES = 1000
+_SUBSCRIPTION_FIELDS = (
+    "classFilterMode", "codeSet", "expressionType", "subString", "subVersion", "tagsSet", "topic",
+)  # fmt: skip
 
 QueueName = tuple[str, str, int]
 """Broker name, topic and queue id."""
@@ -30,6 +37,10 @@ class Peer(Protocol):
 
     address: str
     local_address: str
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it does not take what is sent to it."""
 
     def send(self, command: Command) -> None:
         """Send a command, unless the connection is closed."""
@@ -44,6 +55,7 @@ class TopicSubscription:
     expression_type: str
     version: int
     document: Mapping[str | int, Any]
+    size: int
 
 
 @dataclass(slots=True)
@@ -67,6 +79,7 @@ class Group:
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, TopicSubscription] = field(default_factory=dict)
+    text_bytes: int = 0  # of all subscriptions
 
     def client_ids(self) -> list[str]:
         """The ids of the members: every member divides the queues by this list."""
@@ -80,80 +93,107 @@ class Clients:
         self.groups: dict[str, Group] = {}
         self._locks: dict[tuple[str, QueueName], tuple[str, float]] = {}
         self._members = 0
+        self._bytes = 0
+        self._changed: set[str] = set()
+        self._by_peer: dict[int, set[tuple[str, str]]] = {}  # group and client id
 
     @property
     def member_count(self) -> int:
         """The members of all groups."""
         return self._members
 
-    def heartbeat(self, request: Command, document: Any, peer: Peer, now: float) -> list[Group]:
-        """Take a heartbeat; returns the groups whose members or topics have changed.
+    @property
+    def text_bytes(self) -> int:
+        """About what the subscriptions of all groups take."""
+        return self._bytes
+
+    def heartbeat(self, request: Command, document: Any, peer: Peer, now: float) -> None:
+        """Take a heartbeat.
 
         Raises:
             FormatError: not a heartbeat.
         """
-        if not isinstance(document, dict) or not isinstance(document.get("clientID"), str):
+        if not isinstance(document, dict) or not is_name(document.get("clientID")):
             raise FormatError("the heartbeat has no clientID")
         consumers = document.get("consumerDataSet") or []
         if not isinstance(consumers, list):
             raise FormatError("the heartbeat has no list of consumers")
         member = Member(document["clientID"], peer, request.version, request.language, now)
-        return [group for each in consumers if (group := self._beat(each, member)) is not None]
+        for each in consumers:
+            self._beat(each, member)
 
-    def _beat(self, data: Any, member: Member) -> Group | None:
-        """One consumer of a heartbeat; the group, where something has changed."""
-        if not isinstance(data, dict) or not isinstance(data.get("groupName"), str):
+    def _beat(self, data: Any, member: Member) -> None:
+        """One consumer of a heartbeat."""
+        if not isinstance(data, dict) or not is_name(data.get("groupName")):
             raise FormatError("a consumer of the heartbeat has no groupName")
         name = data["groupName"]
         group = self.groups.get(name)
+        known = None if group is None else group.members.get(member.client_id)
+        if known is None and self._members >= MEMBERS_LIMIT:
+            return
         if group is None:
             if len(self.groups) >= GROUPS_LIMIT:
-                return None
+                return
             group = self.groups[name] = Group(name)
-        known = group.members.get(member.client_id)
-        if known is None:
-            if self._members >= MEMBERS_LIMIT:
-                return None
-            self._members += 1
+        if known is None or known.peer is not member.peer:
+            self._join(name, member, known)
         group.members[member.client_id] = member
-        group.consume_type = str(data.get("consumeType", group.consume_type))
-        group.message_model = str(data.get("messageModel", group.message_model))
-        group.consume_from_where = str(data.get("consumeFromWhere", group.consume_from_where))
-        changed = _subscribe(group, data.get("subscriptionDataSet") or [])
-        return group if changed or known is None else None
+        group.consume_type = str(data.get("consumeType", group.consume_type))[:NAME_LIMIT]
+        group.message_model = str(data.get("messageModel", group.message_model))[:NAME_LIMIT]
+        where = str(data.get("consumeFromWhere", group.consume_from_where))
+        group.consume_from_where = where[:NAME_LIMIT]
+        before, left = group.text_bytes, SUBSCRIPTION_BYTES_LIMIT - self._bytes
+        try:
+            changed = _subscribe(group, data.get("subscriptionDataSet") or [], left)
+        finally:
+            self._bytes += group.text_bytes - before
+        if changed or known is None:
+            self._changed.add(name)
 
-    def unregister(self, client_id: str, name: str) -> Group | None:
-        """Take a client out of a group; the group, if it was in it."""
+    def _join(self, name: str, member: Member, known: Member | None) -> None:
+        """A member comes, or comes by another connection."""
+        if known is None:
+            self._members += 1
+        else:
+            self._leave(name, known)
+        self._by_peer.setdefault(id(member.peer), set()).add((name, member.client_id))
+
+    def _leave(self, name: str, member: Member) -> None:
+        own = self._by_peer[id(member.peer)]
+        own.discard((name, member.client_id))
+        if not own:
+            del self._by_peer[id(member.peer)]
+
+    def unregister(self, client_id: str, name: str) -> None:
+        """Take a client out of a group."""
         group = self.groups.get(name)
-        if group is None or client_id not in group.members:
-            return None
-        self._remove(group, client_id)
-        return group
+        if group is not None and client_id in group.members:
+            self._remove(group, client_id)
 
-    def drop(self, peer: Peer) -> list[Group]:
-        """Take the clients of a connection out of their groups; returns these groups."""
-        return self._drop(lambda member: member.peer is peer)
+    def drop(self, peer: Peer) -> None:
+        """Take the clients of a connection out of their groups."""
+        for name, client_id in list(self._by_peer.get(id(peer), ())):
+            self._remove(self.groups[name], client_id)
 
-    def expire(self, now: float) -> list[Group]:
-        """Take out clients that have been silent for too long; returns their groups."""
+    def expire(self, now: float) -> None:
+        """Take out clients that have been silent for too long."""
         self._locks = {key: lock for key, lock in self._locks.items() if now - lock[1] <= LOCK_S}
-        return self._drop(lambda member: now - member.seen > MEMBER_S)
-
-    def _drop(self, is_gone: Any) -> list[Group]:
-        changed = []
         for group in list(self.groups.values()):
-            gone = [name for name, member in group.members.items() if is_gone(member)]
-            for name in gone:
+            for name in [name for name, member in group.members.items() if now - member.seen > MEMBER_S]:
                 self._remove(group, name)
-            if gone:
-                changed.append(group)
-        return changed
 
     def _remove(self, group: Group, client_id: str) -> None:
-        del group.members[client_id]
+        self._leave(group.name, group.members.pop(client_id))
         self._members -= 1
+        self._changed.add(group.name)
         if not group.members:
             self.groups.pop(group.name, None)
+            self._bytes -= group.text_bytes
+
+    def take_changed(self) -> list[Group]:
+        """The groups whose members or topics have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return [self.groups[name] for name in changed if name in self.groups]
 
     # locks
 
@@ -177,10 +217,16 @@ class Clients:
                 del self._locks[name, queue]
 
 
-def _subscribe(group: Group, found: Any) -> bool:
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether this is a text that can be the name of a client, a group or a topic."""
+    return isinstance(value, str) and len(value) <= NAME_LIMIT
+
+
+def _subscribe(group: Group, found: Any, bytes_left: int) -> bool:
     """Take the subscriptions of a member; whether the topics of the group have changed.
 
-    Of several texts for a topic the one with the highest version counts: it is the newest.
+    What does not fit into `bytes_left` is left out. Of several texts for a topic the one with the highest
+    version counts: it is the newest.
     """
     if not isinstance(found, list):
         raise FormatError("a consumer of the heartbeat has no list of subscriptions")
@@ -192,21 +238,28 @@ def _subscribe(group: Group, found: Any) -> bool:
         if known is None and len(group.subscriptions) >= SUBSCRIPTIONS_LIMIT:
             continue
         if known is None or each.version > known.version:
+            more = each.size - (0 if known is None else known.size)
+            if more > bytes_left:
+                continue
+            bytes_left -= more
+            group.text_bytes += more
             group.subscriptions[each.topic] = each
     for topic in before - topics:
-        del group.subscriptions[topic]
+        group.text_bytes -= group.subscriptions.pop(topic).size
     return before != set(group.subscriptions)
 
 
 def _subscriptions(found: list[Any]) -> Iterator[TopicSubscription]:
     for each in found:
-        if not isinstance(each, dict) or not isinstance(each.get("topic"), str):
+        if not isinstance(each, dict) or not is_name(each.get("topic")):
             raise FormatError("a subscription has no topic")
         version = each.get("subVersion", 0)
+        document: dict[str | int, Any] = {name: each[name] for name in _SUBSCRIPTION_FIELDS if name in each}
         yield TopicSubscription(
             each["topic"],
             str(each.get("subString") or "*"),
             str(each.get("expressionType") or "TAG"),
             version if isinstance(version, int) else 0,
-            each,
+            document,
+            _OBJECT_BYTES + 4 * len(str(document)),
         )

@@ -24,6 +24,7 @@ STARTS: tuple[Start, ...] = ("earliest", "latest", "broker")
 
 READ_ONLY = "this store is served read-only"
 PERM_READ = 4
+_DOCUMENT_LIMIT = 1 << 20  # a heartbeat with 2,000 topics has half of it
 _INT, _LONG = 1 << 31, 1 << 63
 
 
@@ -140,6 +141,8 @@ def success(
 
 def document_of(request: Command) -> Any:
     """The JSON in the body of a request. Raises FormatError."""
+    if len(request.body) > _DOCUMENT_LIMIT:
+        raise FormatError(f"a document of {len(request.body)} bytes; the most is {_DOCUMENT_LIMIT}")
     return fastjson.parse(request.body)
 
 

@@ -10,6 +10,9 @@ from rmqtool.formats.remoting_codes import Request
 _NAMED = 100  # left-out records that are reported one by one
 _PLACES = 100_000  # left-out records that are remembered, so that each is counted once
 
+_CODES = frozenset(map(int, Request))
+OTHER_CODE = -1
+
 Sample = tuple[str, str, float]
 
 
@@ -28,6 +31,10 @@ class Counters:
         self.bad_frames = 0
         self.left_out: Counter[str] = Counter()
         self._left_out_places: set[tuple[str, int, int]] = set()
+
+    def request(self, code: int) -> None:
+        """A request has come. Codes that are no request's count together: a client may send any number."""
+        self.requests[code if code in _CODES else OTHER_CODE] += 1
 
     def leave_out(self, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
         """A record was not sent; each is counted once, and the first ones are reported."""

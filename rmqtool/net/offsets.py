@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 
 from rmqtool.errors import FormatError, RefusedError, UnwritableError
 from rmqtool.formats import config_json, fastjson
@@ -22,6 +23,7 @@ from rmqtool.storage import durable
 from rmqtool.storage.open_files import read_head
 
 GROUPS_LIMIT = 10_000
+GROUP_LENGTH = 255  # Validators.CHARACTER_MAX_LENGTH: no client has a longer one
 _QUEUES_LIMIT = 1_000_000
 
 
@@ -36,6 +38,7 @@ class CommittedOffsets:
         self._count = sum(map(len, self._table.values()))
         self._file = file
         self._is_changed = False
+        self._saving = Lock()
 
     @classmethod
     def of(cls, store: Store, file: Path | None, note: Callable[[str], None]) -> CommittedOffsets:
@@ -64,7 +67,7 @@ class CommittedOffsets:
         key = topic, group
         queues = self._table.get(key)
         if queues is None:
-            if group not in self._groups and len(self._groups) >= GROUPS_LIMIT:
+            if group not in self._groups and (len(self._groups) >= GROUPS_LIMIT or len(group) > GROUP_LENGTH):
                 return False
             self._groups.add(group)
             queues = self._table[key] = {}
@@ -95,27 +98,43 @@ class CommittedOffsets:
             for queue_id, offset in list(queues.items()):
                 yield topic, group, queue_id, offset
 
-    def text(self) -> bytes:
-        """As consumerOffset.json has them."""
-        table = {
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something to save."""
+        return self._file is not None and self._is_changed
+
+    def to_save(self) -> dict[str, dict[int, int]]:
+        """A copy of the table for `save`, which another thread may run."""
+        self._is_changed = False
+        return self._copy()
+
+    def _copy(self) -> dict[str, dict[int, int]]:
+        return {
             f"{topic}{config_json.TOPIC_GROUP_SEPARATOR}{group}": dict(queues)
             for (topic, group), queues in self._table.items()
         }
-        return config_json.dump({"offsetTable": table}, "5.4")
 
-    def save(self) -> None:
-        """Replace the file, if there is one and something has changed. Raises UnwritableError."""
-        if self._file is None or not self._is_changed:
+    def text(self) -> bytes:
+        """As consumerOffset.json has them."""
+        return _text(self._copy())
+
+    def save(self, table: dict[str, dict[int, int]]) -> None:
+        """Replace the file by a copy of the table. Raises UnwritableError; then it is to be saved again."""
+        if self._file is None:
             return
-        self._is_changed = False
         temporary = self._file.with_name(f"{self._file.name}.tmp")
-        try:
-            durable.remove(temporary)
-            durable.write_new(temporary, self.text())
-            durable.rename(temporary, self._file)
-        except UnwritableError:
-            self._is_changed = True
-            raise
+        with self._saving:
+            try:
+                durable.remove(temporary)
+                durable.write_new(temporary, _text(table))
+                durable.rename(temporary, self._file)
+            except UnwritableError:
+                self._is_changed = True
+                raise
+
+
+def _text(table: dict[str, dict[int, int]]) -> bytes:
+    return config_json.dump({"offsetTable": table}, "5.4")
 
 
 def _read(file: Path) -> Offsets:

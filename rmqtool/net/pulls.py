@@ -33,6 +33,7 @@ SUSPEND_MAX_MS = 60_000
 LATE_S = 2.0
 """How long a unit of a live store may be there before its record."""
 _VERSION_5 = 412  # MQVersion V5_0_0_SNAPSHOT: older clients cannot read records of version 2
+_EXPRESSION_MAX = 64 << 10  # as many as the header of a pull may have
 _ANY_DISTANCE = 1 << 60  # bytes of memory: no record counts as on disk
 
 _CODES = {
@@ -82,6 +83,8 @@ def parsed_subscription(expression_type: str, text: str) -> Subscription:
 
     Source: FilterAPI#build.
     """
+    if len(text) > _EXPRESSION_MAX:
+        raise UsageError(f"an expression of {len(text)} characters; the most is {_EXPRESSION_MAX}")
     if expression_type in ("", "TAG"):
         return Subscription(split_tags(text))
     from rmqtool.read.filter import parse
@@ -255,17 +258,17 @@ class HeldPulls:
     def __init__(self, limit: int, peer_limit: int) -> None:
         self._limit = limit
         self._peer_limit = peer_limit
-        self._by_queue: dict[tuple[str, int], list[Pull]] = {}
-        self._by_peer: dict[int, int] = {}
+        self._by_queue: dict[tuple[str, int], dict[Pull, None]] = {}  # in the order of their coming
+        self._by_peer: dict[int, dict[Pull, None]] = {}
         self.count = 0
 
     def hold(self, pull: Pull) -> bool:
         """Let a pull wait; False if too many do."""
         peer = id(pull.peer)
-        if self.count >= self._limit or self._by_peer.get(peer, 0) >= self._peer_limit:
+        if self.count >= self._limit or len(self._by_peer.get(peer, ())) >= self._peer_limit:
             return False
-        self._by_queue.setdefault((pull.topic, pull.queue_id), []).append(pull)
-        self._by_peer[peer] = self._by_peer.get(peer, 0) + 1
+        self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull] = None
+        self._by_peer.setdefault(peer, {})[pull] = None
         self.count += 1
         return True
 
@@ -281,18 +284,14 @@ class HeldPulls:
         """A pull waits no longer."""
         key = pull.topic, pull.queue_id
         waiting = self._by_queue[key]
-        waiting.remove(pull)
+        del waiting[pull]
         if not waiting:
             del self._by_queue[key]
-        self._forget(pull.peer)
-
-    def _forget(self, peer: Peer) -> None:
         self.count -= 1
-        left = self._by_peer[id(peer)] - 1
-        if left:
-            self._by_peer[id(peer)] = left
-        else:
-            del self._by_peer[id(peer)]
+        own = self._by_peer[id(pull.peer)]
+        del own[pull]
+        if not own:
+            del self._by_peer[id(pull.peer)]
 
     def due(self, now: float) -> Iterator[Pull]:
         """Those that have waited for long enough."""
@@ -301,8 +300,5 @@ class HeldPulls:
 
     def drop(self, peer: Peer) -> None:
         """Forget the pulls of a connection."""
-        if id(peer) not in self._by_peer:
-            return
-        for waiting in list(self._by_queue.values()):
-            for pull in [each for each in waiting if each.peer is peer]:
-                self.release(pull)
+        for pull in list(self._by_peer.get(id(peer), ())):
+            self.release(pull)

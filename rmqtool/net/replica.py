@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.profile import Profile, profile_named, written_by
 from rmqtool.storage.roots import is_store
-from rmqtool.storage.source import open_source
+from rmqtool.storage.source import first_nonzero, open_source
 from rmqtool.write import opening
 from rmqtool.write.log_writer import LogWriter
 from rmqtool.write.options import WriteOptions
@@ -421,7 +422,7 @@ def open_replica(
     with ExitStack() as stack:
         held = lock.acquire(path / "lock")
         stack.callback(held.release)
-        layout = detect(path, queues=False)
+        layout = _without_begun_file(detect(path, queues=False), file_size)
         opening.check_layout(layout, path, is_clean=False)
         if layout.commit_log:
             found = layout.commit_log_file_size
@@ -441,6 +442,23 @@ def _new(path: Path, file_size: int | None, profile: Profile, *, reserve: bool) 
     options = _options(_known(file_size), profile, reserve=reserve)
     permission.check_new(path)
     return Replica(path, None, StoreLayout(path, "store"), options, None)
+
+
+def _without_begun_file(layout: StoreLayout, file_size: int | None) -> StoreLayout:
+    """A layout without a newest log file that an interrupted run has made, but not to its full size.
+
+    The writer makes it again.
+    """
+    files = layout.commit_log
+    if layout.abort is None or not files:
+        return layout
+    size = files[0].size if len(files) > 1 else file_size
+    if size is None or files[-1].size >= size:
+        return layout
+    with closing(open_source(files[-1].path)) as source:
+        if first_nonzero(source, 0, files[-1].size) < files[-1].size:
+            return layout
+    return replace(layout, commit_log=files[:-1], commit_log_file_size=size)
 
 
 def _known(file_size: int | None) -> int:

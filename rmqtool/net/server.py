@@ -19,10 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError, RmqtoolError, UnwritableError
-from rmqtool.formats.remoting import Command, Frames, encode_head
-from rmqtool.formats.remoting_codes import Response
+from rmqtool.formats.remoting import ONE_WAY, Command, Frames, encode_head
+from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.net.broker import notify
 from rmqtool.net.context import Context, Refusal
 from rmqtool.net.pulls import HeldPulls, Outcome, Pull, read_pull, run_pull, timed_out
 from rmqtool.net.requests import HANDLERS, PULLS, Needs, answer, error_answer, refused
@@ -44,10 +43,12 @@ class Limits:
     held_pulls_of_one: int = 20_000
     unsent_bytes: int = 1 << 20
     pending_bytes: int = 64 << 20  # incomplete frames of all connections
+    all_unsent_bytes: int = 256 << 20  # answers of all connections that were not taken
     lookups: int = 256  # requests that wait for the other thread
     lookups_of_one: int = 16
     stalled_s: float = 30.0
     idle_s: float = 120.0
+    handshake_s: float = 10.0  # of TLS
 
 
 class Server:
@@ -75,6 +76,7 @@ class Server:
         self.held = HeldPulls(self.limits.held_pulls, self.limits.held_pulls_of_one)
         self.connections: set[Connection] = set()
         self.pending_bytes = 0
+        self.unsent_bytes = 0
         self._open_view = open_view
         self._is_local = view.store.is_local
         self._other_view: View | None = None
@@ -87,7 +89,10 @@ class Server:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, ssl=tls, backlog=128)
+        patience = None if tls is None else self.limits.handshake_s
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=128
+        )
         self._ticker = asyncio.create_task(self._tick())
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -107,15 +112,18 @@ class Server:
             await self._server.wait_closed()
         if self._other_view is not None:
             self._other_view.close()
-        self.save()
+        await self.save()
 
     # requests
 
     def receive(self, request: Command, peer: Connection) -> None:
         """Answer a request, now or later."""
-        self.context.counters.requests[request.code] += 1
+        self.context.counters.request(request.code)
         if request.is_response:
             return  # to a notice, which wants none
+        if self.unsent_bytes > self.limits.all_unsent_bytes:
+            peer.answer(request, request.answer(Response.SYSTEM_BUSY, "too many answers were not taken"))
+            return
         if request.code in PULLS:
             self._pull(request, peer)
             return
@@ -214,7 +222,7 @@ class Server:
         """A connection is closed."""
         self.connections.discard(peer)
         self.held.drop(peer)
-        notify(self.context.clients.drop(peer))
+        self.context.clients.drop(peer)
 
     # what happens by itself
 
@@ -230,12 +238,13 @@ class Server:
             if now >= due:
                 due = now + _DUE_S
                 self._answer_due(now)
+                self._notify()
             if now >= housekeeping:
                 housekeeping = now + _HOUSEKEEPING_S
                 self._keep_house(now)
             if now >= save:
                 save = now + _SAVE_S
-                self.save()
+                await self.save()
 
     def _poll(self) -> None:
         """Look at the queues for which pulls wait."""
@@ -248,28 +257,50 @@ class Server:
             except InputError:
                 pass  # the pull that is run now says what is wrong
             for pull in self.held.of(*key):
+                if peer_of(pull).is_blocked or self.unsent_bytes > self.limits.all_unsent_bytes:
+                    continue  # it is answered once its client takes answers
                 if pull.offset < queue.window.high or pull.offset < queue.window.low:
                     self.held.release(pull)
-                    assert isinstance(pull.peer, Connection)
-                    self._run(pull, pull.peer)
+                    self._run(pull, peer_of(pull))
 
     def _answer_due(self, now: float) -> None:
         for pull in list(self.held.due(now)):
             self.held.release(pull)
-            assert isinstance(pull.peer, Connection)
-            pull.peer.answer(pull.request, timed_out(self.view, pull))
+            peer_of(pull).answer(pull.request, timed_out(self.view, pull))
+
+    def _notify(self) -> None:
+        """Tell the members of groups that have changed: they divide the queues again.
+
+        Not at once, and not those that do not read: many changes are one notice. Who misses it divides the
+        queues 20 s later.
+        """
+        for group in self.context.clients.take_changed():
+            told = Command(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, flag=ONE_WAY)
+            for peer in {id(member.peer): member.peer for member in group.members.values()}.values():
+                if not peer.is_blocked:
+                    peer.send(told)
 
     def _keep_house(self, now: float) -> None:
-        notify(self.context.clients.expire(now))
+        self.context.clients.expire(now)
         for connection in list(self.connections):
             connection.check(now)
 
-    def save(self) -> None:
+    async def save(self) -> None:
         """Write the committed offsets into their file; an error is reported, and tried again later."""
+        offsets = self.context.offsets
+        if not offsets.is_changed:
+            return
+        table = offsets.to_save()  # of a million offsets the text takes a second: it is made in a thread
         try:
-            self.context.offsets.save()
+            await asyncio.to_thread(offsets.save, table)
         except UnwritableError as error:
             self._note(f"the committed offsets cannot be written: {error.message} ({error.path})")
+
+
+def peer_of(pull: Pull) -> Connection:
+    """The connection that a pull came from."""
+    assert isinstance(pull.peer, Connection)
+    return pull.peer
 
 
 class Connection(asyncio.Protocol):
@@ -283,8 +314,8 @@ class Connection(asyncio.Protocol):
         self._is_handling = False
         self._lookups = 0
         self._pending = 0
-        self._received = self._progress = time.monotonic()
-        self._unsent = 0
+        self._received = self._progress = self._frame_since = time.monotonic()
+        self._unsent = self._buffered = 0
         self.address = self.local_address = ""
         self.is_closed = False
 
@@ -311,6 +342,7 @@ class Connection(asyncio.Protocol):
         self._received = time.monotonic()
         self._server.context.counters.bytes_received += len(data)
         self._handle(data)
+        self._note_unsent()
 
     def _handle(self, data: bytes) -> None:
         """Handle the requests that have come, as long as their answers are taken."""
@@ -320,7 +352,7 @@ class Connection(asyncio.Protocol):
         request = None
         try:
             commands = self._frames.feed(data)
-            while not self._is_blocked and (request := next(commands, None)) is not None:
+            while not self.is_blocked and (request := next(commands, None)) is not None:
                 self._server.receive(request, self)
         except FormatError:
             self._server.context.counters.bad_frames += 1
@@ -331,25 +363,35 @@ class Connection(asyncio.Protocol):
         finally:
             self._is_handling = False
         self._note_pending()
-        if self._is_blocked and self._transport is not None and not self.is_closed:
+        if self.is_blocked and self._transport is not None and not self.is_closed:
             self._transport.pause_reading()
 
     @property
-    def _is_blocked(self) -> bool:
+    def is_blocked(self) -> bool:
+        """Whether the client does not take its answers, is gone, or has too many look-ups under way."""
         return self._is_full or self.is_closed or self._lookups >= self._server.limits.lookups_of_one
 
     def _note_pending(self) -> None:
         server, pending = self._server, 0 if self.is_closed else self._frames.pending_bytes
+        if not (pending and self._pending):
+            self._frame_since = time.monotonic()
         server.pending_bytes += pending - self._pending
         self._pending = pending
-        if server.pending_bytes > server.limits.pending_bytes and pending:
-            self.abort()
+        while server.pending_bytes > server.limits.pending_bytes:
+            largest = max(server.connections, key=lambda each: each._pending)  # noqa: SLF001
+            largest.abort()
+            largest._note_pending()  # noqa: SLF001
+
+    def _note_unsent(self) -> None:
+        unsent = 0 if self.is_closed or self._transport is None else self._transport.get_write_buffer_size()
+        self._server.unsent_bytes += unsent - self._buffered
+        self._buffered = unsent
 
     def _go_on(self) -> None:
-        if self._is_blocked or self._transport is None:
+        if self.is_blocked or self._transport is None:
             return
         self._handle(b"")
-        if not self._is_blocked and not self.is_closed:
+        if not self.is_blocked and not self.is_closed:
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
@@ -361,12 +403,14 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """See asyncio."""
         self._is_full = False
+        self._note_unsent()
         self._go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio."""
         self.is_closed = True
         self._note_pending()
+        self._note_unsent()
         self._server.forget(self)
 
     # for those who answer
@@ -392,6 +436,8 @@ class Connection(asyncio.Protocol):
             self._transport.writelines((head, command.body))
         else:
             self._transport.write(head)
+        if self._is_full:
+            self._note_unsent()
 
     def begin_lookup(self) -> None:
         """A request of this connection waits for the other thread."""
@@ -399,7 +445,7 @@ class Connection(asyncio.Protocol):
 
     def end_lookup(self) -> None:
         """It waits no longer."""
-        was_blocked = self._is_blocked
+        was_blocked = self.is_blocked
         self._lookups -= 1
         if was_blocked:
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -413,7 +459,10 @@ class Connection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Close it if it is silent, or if its answers have not moved for too long."""
         limits = self._server.limits
-        if self._is_full and self._transport is not None:
+        self._note_unsent()
+        if self._pending and now - self._frame_since > limits.idle_s:
+            self.abort()  # byte by byte
+        elif self._is_full and self._transport is not None:
             unsent = self._transport.get_write_buffer_size()
             if unsent < self._unsent:
                 self._progress = now

@@ -124,7 +124,9 @@ class View:
             return None
         found = self._queues.get((topic, queue_id))
         if found is None:
-            found = self._queues[topic, queue_id] = ServedQueue(self, self._open_queue(known, queue_id))
+            found = ServedQueue(self, self._open_queue(known, queue_id))
+            if found.queue is not None:  # topics.json may have any number of queues without files
+                self._queues[topic, queue_id] = found
         return found
 
     def known_end(self, topic: str, queue_id: int) -> int | None:

@@ -9,7 +9,6 @@ RMQTOOL_SWEEP=1 takes every operation, else a few of each command.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -27,12 +26,6 @@ pytestmark = pytest.mark.sweep
 
 SAMPLE = 4  # operations of a command
 PAGE = 4096
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

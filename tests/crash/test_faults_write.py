@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -42,12 +42,6 @@ ROWS = [
 SIZES = "--commitlog-file-size 8k --queue-file-size 300 --index-slots 10 --index-entries 40"
 SHOWN = "--flush sync --show messages --format jsonl"
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner() as started:
-        yield started
 
 
 # Stores, each made as `store` of a folder

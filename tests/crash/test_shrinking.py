@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -37,12 +36,6 @@ pytestmark = pytest.mark.sweep
 
 SAMPLE = 4  # operations of a command
 ENDS = (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED, EXIT_IN_USE)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

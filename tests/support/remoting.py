@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from rmqtool.formats import message as form
 from rmqtool.formats.fastjson import parse
@@ -123,6 +127,20 @@ def records(body: bytes) -> list[form.Message]:
         found.append(form.decode(body, position))
         position += found[-1].total_size
     return found
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that signs itself, and its key; without openssl the test is skipped."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-subj", "/CN=localhost", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
 
 
 @contextmanager

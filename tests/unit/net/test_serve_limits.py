@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import NewMessage, StoreWriter
 from rmqtool.formats.remoting import JSON, ROCKETMQ, Command, encode
 from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.net.requests import HANDLERS
 from rmqtool.net.serve import Limits, Options, Served
 from rmqtool.read.store import Store
 from tests.support.programs import PATIENCE_S, until
-from tests.support.remoting import RemotingClient, served
+from tests.support.remoting import RemotingClient, make_certificate, served
 from tests.support.stores import Library
 from tests.support.trees import tree_digest
 
@@ -250,6 +251,141 @@ def test_the_end_does_not_wait_for_look_ups(path: Path) -> None:
     with client:
         while client.receive() is not None:
             pass
+
+
+def test_each_cut_of_a_request_is_closed_without_an_answer(path: Path) -> None:
+    """At every byte of a frame with either header; what came whole before it is answered."""
+    with served(path) as server:
+        for header_type in (JSON, ROCKETMQ):
+            whole = encode(Command(Request.GET_BROKER_CLUSTER_INFO, {"a": "b"}, opaque=7,
+                                   header_type=header_type))  # fmt: skip
+            answer = spoken(server.port, whole)
+            assert answer
+            for cut in range(len(whole)):
+                assert spoken(server.port, whole[:cut]) == b""
+                if cut % 9 == 0:
+                    assert spoken(server.port, whole + whole[:cut]) == answer
+        is_well(server.port)
+        until(lambda: server.server.pending_bytes == 0)
+
+
+def test_codes_that_no_request_has_are_counted_together(path: Path) -> None:
+    """Any number of them takes no memory."""
+    with served(path) as server, RemotingClient(server.port) as client:
+        for code in (-1, 77_777, 1 << 30, -(1 << 31), *range(100_000, 100_200)):
+            assert client.call(code).code == Response.REQUEST_CODE_NOT_SUPPORTED
+        assert len(server.server.context.counters.requests) == 1
+
+
+def test_names_and_texts_have_limits(path: Path) -> None:
+    """What a client may leave behind is bounded: groups, subscriptions, locks, offsets."""
+    long, group = "x" * 5000, "y" * 300
+    with served(path) as server, RemotingClient(server.port) as client:
+        clients = server.server.context.clients
+
+        def beat(client_id: str, name: str, text: str = "*", topic: str = "T") -> int:
+            wanted = [{"topic": topic, "subString": text, "subVersion": 1, "x": long}]
+            consumer = {"groupName": name, "subscriptionDataSet": wanted}
+            return client.call(
+                Request.HEART_BEAT, body={"clientID": client_id, "consumerDataSet": [consumer]}
+            ).code
+
+        assert beat("a", "g") == 0
+        assert beat(long, "g") != 0 and beat("a", long) != 0 and beat("a", "g", topic=long) != 0
+        assert "x" not in clients.groups["g"].subscriptions["T"].document
+        assert client.call(Request.HEART_BEAT, body=b" " * (2 << 20)).code != 0
+        for number in range(120):  # each of them 0.5 MB of text, four bytes a character
+            assert beat("a", f"g{number}", "z" * 500_000) == 0
+        assert clients.text_bytes <= 64 << 20
+        assert sum(len(each.subscriptions) for each in clients.groups.values()) < 60
+        offset = {"topic": next(iter(server.server.view.topics)), "queueId": 0, "commitOffset": 1}
+        assert client.call(Request.UPDATE_CONSUMER_OFFSET, offset | {"consumerGroup": group}).code != 0
+        assert client.call(Request.UPDATE_CONSUMER_OFFSET, offset | {"consumerGroup": "g"}).code == 0
+        wanted = {"subscriptionData": {"subString": "z" * 70_000, "expressionType": "SQL92"}}
+        found = client.call(Request.CHECK_CLIENT_CONFIG, body=wanted)
+        assert found.code == Response.SUBSCRIPTION_PARSE_FAILED
+    until(lambda: not clients.groups)
+    assert clients.text_bytes == 0 and clients.member_count == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 20_000 + "a = 1" + ")" * 20_000, "NOT " * 15_000 + "a", "a = 1 OR " * 6_000 + "a = 1",
+     "a = " + "-" * 60_000 + "1", "'" * 60_001, "a IN (" + "'x'," * 15_000 + "'x')", "a" * 65_000],
+    ids=["parentheses", "not", "or", "minus", "quotes", "in", "name"],
+)  # fmt: skip
+def test_expressions_of_any_depth_are_answered(server: Served, text: str) -> None:
+    """Parsed or refused: the connection stays."""
+    with RemotingClient(server.port) as client:
+        wanted = {"subscriptionData": {"subString": text, "expressionType": "SQL92"}}
+        found = client.call(Request.CHECK_CLIENT_CONFIG, body=wanted)
+        assert found.code in (0, Response.SUBSCRIPTION_PARSE_FAILED)
+
+
+def test_pulls_of_a_client_that_does_not_read_wait(tmp_path: Path) -> None:
+    """A message for which many pulls of one client wait is not sent to all of them at once."""
+    with StoreWriter.create(tmp_path / "store", auto_create_queues=1) as writer:
+        writer.put(NewMessage("Topic", b"first"))
+    fields = {
+        "consumerGroup": "G", "topic": "Topic", "queueId": 0, "queueOffset": 1, "maxMsgNums": 32,
+        "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subscription": "*",
+    }  # fmt: skip
+    limits, count = Limits(unsent_bytes=1 << 16), 250
+    with served(tmp_path / "store", Options(live=True, limits=limits)) as server:
+        with RemotingClient(server.port) as slow, RemotingClient(server.port) as other:
+            for _ in range(count):
+                slow.send(Request.PULL_MESSAGE, fields)
+            other.send(Request.PULL_MESSAGE, fields)
+            until(lambda: server.server.held.count == count + 1)
+            with StoreWriter.open(tmp_path / "store") as writer:
+                for _ in range(3):
+                    writer.put(NewMessage("Topic", bytes(200_000)))
+            found = other.receive()
+            assert found is not None and found.code == 0
+            until(lambda: any(each.is_blocked for each in server.server.connections))
+            sent = server.server.context.counters.bytes_sent
+            is_well(server.port)
+            assert server.server.unsent_bytes < 4 << 20
+            assert sent < 40 << 20 < count * 200_000
+            for _ in range(count):  # it reads after all, and gets every answer
+                found = slow.receive()
+                assert found is not None and found.code == 0
+        until(lambda: not server.server.connections)
+        assert server.server.unsent_bytes == 0
+
+
+def test_answers_of_all_clients_together_are_bounded(path: Path) -> None:
+    """Above the limit requests are refused, until some answers were taken."""
+    with served(path) as server, RemotingClient(server.port) as client:
+        server.server.unsent_bytes += 1 << 30
+        found = client.call(Request.GET_BROKER_CLUSTER_INFO)
+        assert found.code == Response.SYSTEM_BUSY
+        server.server.unsent_bytes -= 1 << 30
+        assert client.call(Request.GET_BROKER_CLUSTER_INFO).code == 0
+
+
+def test_the_largest_incomplete_frame_is_given_up(path: Path) -> None:
+    """Not that of the client who comes last."""
+    with served(path, Options(limits=Limits(pending_bytes=1 << 20))) as server:
+        with RemotingClient(server.port) as large, RemotingClient(server.port) as small:
+            large.socket.sendall(struct.pack(">ii", 15 << 20, 10) + bytes(1_040_000))
+            until(lambda: server.server.pending_bytes > 1_000_000)
+            whole = encode(Command(Request.GET_BROKER_CLUSTER_INFO, {"a": "b" * 20_000}, opaque=7))
+            small.socket.sendall(whole[:-1])
+            assert large.receive() is None
+            small.socket.sendall(whole[-1:])
+            found = small.receive()
+            assert found is not None and found.code == 0
+
+
+def test_a_tls_handshake_that_does_not_end(path: Path, tmp_path: Path) -> None:
+    """Who says nothing to a TLS port is closed, before it is a connection."""
+    certificate = make_certificate(tmp_path)
+    options = Options(tls=certificate, limits=Limits(handshake_s=0.1))
+    with served(path, options) as server, socket.create_connection(("127.0.0.1", server.port)) as silent:
+        silent.settimeout(PATIENCE_S)
+        assert silent.recv(1) == b""
+        assert not server.server.connections
 
 
 def test_many_requests_at_once_are_all_answered(path: Path) -> None:

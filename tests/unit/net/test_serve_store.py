@@ -23,7 +23,7 @@ from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
 from tests.support.remote import KEY, SECRET, s3_server, upload
-from tests.support.remoting import RemotingClient, client_of, records, served
+from tests.support.remoting import RemotingClient, client_of, make_certificate, records, served
 from tests.support.stores import Library
 from tests.support.trees import copy_tree, tree_digest
 
@@ -244,14 +244,7 @@ def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
 
 def test_tls(cases: Library, tmp_path: Path) -> None:
     """A client that uses TLS is served; one that does not is closed."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("there is no openssl to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-subj", "/CN=localhost", "-keyout", key, "-out", certificate], check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path)
     path = cases.path("ok_540_clean")
     with served(path, Options(tls=(certificate, key))) as server:
         with RemotingClient(server.port) as client:
