@@ -19,7 +19,9 @@ Damage is not an exception: checks yield `rmqtool.problems.Finding`. An exceptio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -63,10 +65,12 @@ class RmqtoolError(Exception):
     """Base of all errors that rmqtool raises on purpose.
 
     `message` says what, `path` and `physical_offset` say where, `hint` says what to do. `column` names the
-    column of a message row that caused the error, if one did.
+    column of a message row that caused the error, if one did. `results` has what a call returns for the part
+    of its work that it did before the error: see `StoreWriter.put_many`.
     """
 
     exit_code = EXIT_INPUT
+    results: Sequence[Any] = ()
 
     def __init__(
         self,

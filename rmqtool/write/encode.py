@@ -39,6 +39,8 @@ ROW = np.dtype(
         ("store_timestamp", "i8"),
         ("prepared_transaction_offset", "i8"),
         ("values_start", "i8"),
+        ("queue_offset", "i8"),
+        ("physical_offset", "i8"),
         ("body_length", "i4"),
         ("queue_id", "i4"),
         ("flag", "i4"),
@@ -57,7 +59,7 @@ ROW = np.dtype(
 """One message. body_address: of its first byte, in memory; values_start: where the values of its map begin in
 `Batch.value_addresses`; topic, template, born_host, store_host: numbers in the batch's tables; queue: index
 into the array of next queue offsets. sys_flag has the bits of IPv6 hosts. properties_length and size are
-filled by `measure_rows`."""
+filled by `measure_rows`, queue_offset and physical_offset by `encode_rows`."""
 
 PART = np.dtype([("text_start", "i4"), ("text_length", "i4"), ("source", "i4")], align=True)
 """One step of a template: a piece of `Batch.texts`, then a value. See `Part` for source."""
@@ -244,6 +246,7 @@ def _record(batch: Batch, number: int, next_offsets: Array, physical_offset: int
     if sys_flag & form.TRANSACTION_MASK not in (form.TRANSACTION_PREPARED, form.TRANSACTION_ROLLBACK):
         queue_offset = int(next_offsets[row["queue"]])
         next_offsets[row["queue"]] += 1
+    row["queue_offset"], row["physical_offset"] = queue_offset, physical_offset
     body = string_at(int(row["body_address"]), int(row["body_length"])) if row["body_length"] else b""
     stored = _properties(batch, number)
     if batch.seals:

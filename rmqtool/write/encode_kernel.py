@@ -198,6 +198,8 @@ def encode_rows(rows: Any, first: int, stop: int, topics: Topics, hosts: Any, t:
         if transaction != f.prepared and transaction != f.rollback:
             queue_offset = next_offsets[row.queue]
             next_offsets[row.queue] = queue_offset + 1
+        row.queue_offset = queue_offset
+        row.physical_offset = place.physical_offset + position
         at = _put_head(
             out, position, row, queue_offset, place.physical_offset + position, version, hosts_at, f
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, overload
 
 from rmqtool.formats.message_id import offset_message_id
 
@@ -36,3 +39,45 @@ class PutResult(NamedTuple):
     def message_ids(self) -> tuple[str, ...]:
         """The offset message id of every record."""
         return tuple(offset_message_id(self.store_host, offset) for offset in self.physical_offsets)
+
+
+class PutResults(Sequence[PutResult]):
+    """The results of many puts, in the order of the messages.
+
+    Those of messages that were stored together are made when they are asked for.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Sequence[PutResult]] = []
+        self._stops: list[int] = []
+
+    def add(self, part: Sequence[PutResult]) -> None:
+        """Append the results of further messages."""
+        if part:
+            self._stops.append(len(self) + len(part))
+            self._parts.append(part)
+
+    def __len__(self) -> int:
+        return self._stops[-1] if self._stops else 0
+
+    def __iter__(self) -> Iterator[PutResult]:
+        return chain.from_iterable(self._parts)
+
+    @overload
+    def __getitem__(self, place: int) -> PutResult: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[PutResult]: ...
+
+    def __getitem__(self, place: int | slice) -> PutResult | list[PutResult]:
+        numbers = range(len(self))[place]  # refuses what is outside
+        if isinstance(numbers, range):
+            return [self[number] for number in numbers]
+        part = bisect_right(self._stops, numbers)
+        return self._parts[part][numbers - self._stops[part]]
+
+    def flushed(self, waits: Sequence[bool]) -> PutResults:
+        """The same results; those of the messages that wait for the device are flushed."""
+        results = PutResults()
+        results.add([result._replace(flushed=waited) for result, waited in zip(self, waits, strict=False)])
+        return results

@@ -19,6 +19,7 @@ import os
 import resource
 import struct
 import sys
+import threading
 import time
 import zlib
 from collections import OrderedDict
@@ -204,6 +205,35 @@ def put_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]]) -> f
                 ))  # fmt: skip
                 position += size
             return time.perf_counter() - begin
+
+
+def pwrite_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]]) -> float:
+    """As `put_loop`, but each record is written with pwrite, in a lock, and there is a result of each."""
+    from rmqtool.formats import message
+
+    head = struct.Struct(">iIiiiqqiq8sq8siqi")
+    host, magic, position = bytes(8), message.MAGIC_V1 & 0xFFFFFFFF, 0
+    offsets: dict[tuple[str, int], int] = {}
+    lock, write, results = threading.RLock(), os.pwrite, []
+    with path.open("w+b") as file:
+        descriptor = file.fileno()
+        begin = time.perf_counter()
+        for queue_id, topic, body, properties in messages:
+            name = topic.encode()
+            size = head.size + len(body) + 1 + len(name) + 2 + len(properties)
+            crc = zlib.crc32(body) & 0x7FFFFFFF
+            with lock:
+                number = offsets.get((topic, queue_id), 0)
+                offsets[topic, queue_id] = number + 1
+                now = time.time_ns() // 1_000_000
+                write(descriptor, b"".join((
+                    head.pack(size, magic, crc, queue_id, 0, number, position, 0, now, host, now, host, 0, 0,
+                              len(body)),
+                    body, bytes((len(name),)), name, len(properties).to_bytes(2, "big"), properties,
+                )), position)  # fmt: skip
+            results.append((position, number, size, topic, queue_id, now))
+            position += size
+        return time.perf_counter() - begin
 
 
 def main(arguments: Sequence[str]) -> None:

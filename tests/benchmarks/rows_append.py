@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rmqtool import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import limits, messages
 from tests.benchmarks.harness import Call, Contender, Program, Row, rmqtool
@@ -34,6 +35,7 @@ LIMITS = [sys.executable, "-m", "tests.benchmarks.limits"]
 THREADS = 16
 MOST = 10_000
 _BLOCK = 1_024
+_LIST = 1 << 14
 _WRITERS: dict[str, Callable[..., None]] = {
     "Parquet": messages.write_parquet, "Arrow": messages.write_arrow, "JSON lines": messages.write_jsonl
 }  # fmt: skip
@@ -55,6 +57,7 @@ def _rows(bench: Bench, warm: JavaStore | None) -> Iterator[Row]:
         yield from _tables(bench, warm, topics)
     yield from _json_lines(bench, warm)
     yield _puts(bench, warm)
+    yield _lists(bench, warm)
     yield _flushed_puts(bench, warm)
 
 
@@ -183,44 +186,81 @@ def _with_writer(root: Path, count: int, work: Callable[[StoreWriter], float], *
     return seconds
 
 
+def _put_blocks(
+    writer: StoreWriter, count: int, block: int, put: Callable[[list[NewMessage]], object]
+) -> float:
+    """Seconds in `put`, which gets all messages in blocks; as StoreBench, making them does not count."""
+    (topic,) = messages.topic_names(1)
+    made, seconds = messages.each(topic, 0, count), 0.0
+    while some := list(islice(made, block)):
+        start = time.perf_counter()
+        put(some)
+        seconds += time.perf_counter() - start
+    return seconds
+
+
 def _puts(bench: Bench, warm: JavaStore | None) -> Row:
-    """As StoreBench: making the messages does not count."""
+    """As StoreBench."""
     (topic,), count = messages.topic_names(1), bench.scale.puts
     numbers = counter()
 
     def put_all(writer: StoreWriter) -> float:
-        made, seconds = messages.each(topic, 0, count), 0.0
-        while block := list(islice(made, _BLOCK)):
-            start = time.perf_counter()
-            for message in block:
+        def put_each(some: list[NewMessage]) -> None:
+            for message in some:
                 writer.put(message)
-            seconds += time.perf_counter() - start
-        return seconds
+
+        return _put_blocks(writer, count, _BLOCK, put_each)
 
     def put(**options: Any) -> float:
         return _with_writer(bench.folder / f"puts-{next(numbers)}", count, put_all, **options)
 
-    def bare() -> float:
+    def bare(loop: Callable[..., float]) -> float:
         path = bench.folder / "put-loop"
         body = messages.bodies(1)[0].as_py().encode()
         made = [(number % QUEUES, topic, body, f"KEYS\1{messages.key(number)}\2TAGS\1TagA\2UNIQ_KEY\1"
                  f"{messages.KEY_PREFIX}{number:08X}\2".encode()) for number in range(count)]  # fmt: skip
-        seconds = limits.put_loop(path, made)
+        seconds = loop(path, made)
         path.unlink()
         return seconds
 
-    library = [] if warm is None else [
-        Call(name=WARM, kind="java", shown=WARM_SHOWN,
-             work=lambda: warm.run(1, count)["put_seconds"])
-    ]  # fmt: skip
     return Row(
         name="put, one by one", unit="messages", amount=count, in_process=True, goals={WARM: 0.6},
         contenders=[
             Call(name="StoreWriter.put", kind="rmqtool", work=put),
             Call(name="StoreWriter.put, write buffer", kind="rmqtool", work=partial(put, write_buffer=True)),
-            Call(name="a bare Python loop", kind="limit", work=bare,
+            Call(name="a bare Python loop", kind="limit", work=partial(bare, limits.put_loop),
                  shown="packs records into mapped memory, and checks nothing"),
-            *library,
+            Call(name="a bare Python loop, pwrite", kind="limit", work=partial(bare, limits.pwrite_loop),
+                 shown="packs records and writes each with pwrite, in a lock, and checks nothing"),
+            *_java_puts(warm, count),
+        ],
+    )  # fmt: skip
+
+
+def _java_puts(warm: JavaStore | None, count: int) -> list[Contender]:
+    """The put loop of the warm library, without dispatch."""
+    if warm is None:
+        return []
+    return [Call(name=WARM, kind="java", shown=WARM_SHOWN, work=lambda: warm.run(1, count)["put_seconds"])]
+
+
+def _lists(bench: Bench, warm: JavaStore | None) -> Row:
+    """Lists of messages; of results only what the lists need to make them later."""
+    count = 4 * bench.scale.puts
+    numbers = counter()
+
+    def put(block: int) -> float:
+        def put_all(writer: StoreWriter) -> float:
+            return _put_blocks(writer, count, block, writer.put_many)
+
+        return _with_writer(bench.folder / f"lists-{next(numbers)}", count, put_all)
+
+    return Row(
+        name="put, lists of messages", unit="messages", amount=count, in_process=True, goals={WARM: 2},
+        contenders=[
+            *(Call(name=f"StoreWriter.put_many, {block:,}", kind="rmqtool", work=partial(put, block))
+              for block in (_LIST, _BLOCK)),
+            *_java_puts(warm, count),
         ],
     )  # fmt: skip
 

@@ -9,27 +9,20 @@ Source: CommitLog#asyncPutMessage; spec 01 10.
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
-from types import TracebackType
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import RmqtoolError, StoreInUseError, UnwritableError
 from rmqtool.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.storage.buffers import Array
 from rmqtool.write import encode
-from rmqtool.write.encode import Batch
-from rmqtool.write.recent import Part
-from rmqtool.write.table.batch import BatchBuilder
 from rmqtool.write.table.columns import read_columns
-from rmqtool.write.table.queues import Queues
+from rmqtool.write.table.pipe import Pipe, Tally
+from rmqtool.write.table.rows import RowAppender
 from rmqtool.write.table.schema import WrongRowError, message_of, wrong_row
 
 if TYPE_CHECKING:
@@ -39,8 +32,6 @@ __all__ = ["TableAppender", "TableResult", "WrongRowError"]
 
 ROWS_AT_ONCE = 1 << 14
 """Rows that are stored together, with no other put between them."""
-BUFFER_SIZE = 4 << 20
-_BUFFERS = 6
 _WITHOUT_OFFSET = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 OnError = Literal["stop", "skip"]
@@ -108,9 +99,7 @@ class TableAppender:
         self._writer = writer
         self._on_error = on_error
         self._report = report
-        self._queues = Queues(writer)
-        self._builder = BatchBuilder(writer, self._queues)
-        self._end = -1  # of the log, when the put lock was let go of
+        self._rows = RowAppender(writer)
         self._seen = 0  # rows of the batches before
         self._tally = Tally()
         self._flushed = False
@@ -129,28 +118,24 @@ class TableAppender:
             UsageError, InputError: the columns are not those of messages.
             UnwritableError: the records could not be written; what is before them is stored.
         """
-        log = self._writer.log
         self._flushed = False
         with Pipe(self._writer, self._tally) as pipe:
             for batch in _batches(tables):
                 with self._writer.lock:
                     self._writer.check_writable()
-                    if log.end != self._end:
-                        self._queues.forget()
-                    try:
-                        self._append(batch, pipe)
-                    finally:
-                        self._end = log.end
+                    columns = read_columns(batch, self._writer.options.compress_over)
+                    plain = encode.is_for_plain(self._seen + len(batch))
+                    self._rows.append(columns, pipe, partial(self._put, batch), plain=plain)
                 self._seen += len(batch)
         last = self._tally.last_physical_offset
         if self._writer.options.flush == "sync" and last is not None:
             self._writer.targets.save()
-            self._flushed = log.flush() > last
+            self._flushed = self._writer.log.flush() > last
         return self.result()
 
     def result(self) -> TableResult:
         """Return the counts of what was stored so far."""
-        queues = self._queues.used()
+        queues = self._rows.used()
         for key, (first, count) in self._single.items():
             known_first, known_count = queues.get(key, (first, 0))
             queues[key] = (min(first, known_first), count + known_count)
@@ -159,53 +144,6 @@ class TableAppender:
             tally.rows, tally.bytes, tally.first_physical_offset, tally.last_physical_offset, queues,
             tally.skipped, self._flushed,
         )  # fmt: skip
-
-    def _append(self, batch: pa.RecordBatch, pipe: Pipe) -> None:
-        """Store one batch. The caller holds the put lock."""
-        columns = read_columns(batch, self._writer.options.compress_over)
-        plain = encode.is_for_plain(self._seen + len(batch))
-        made = self._builder.build(columns, time.time_ns() // 1_000_000, plain=plain)
-        row = 0
-        while row < len(batch):
-            stop = row + columns.slow.first(row)
-            if row < stop:
-                stop = self._builder.place(made, columns, row, stop)
-            if row < stop:
-                self._writer.targets.save_made()
-                try:
-                    self._encode(made.batch, row, stop, pipe, plain=plain)
-                finally:
-                    self._settle(pipe)
-            if stop < len(batch):
-                self._put(batch, stop, columns.slow.column_of(stop))
-            row = stop + 1
-
-    def _encode(self, batch: Batch, first: int, stop: int, pipe: Pipe, *, plain: bool) -> None:
-        """Encode rows [first, stop) and hand them to the pipe."""
-        next_offsets = self._queues.next_offsets
-        pipe.restart(next_offsets)
-        while first < stop:
-            size = int(batch.rows["size"][first])
-            if size > pipe.room:
-                pipe.roll()
-            buffer = pipe.buffer(size)
-            next_offsets = next_offsets.copy()
-            following, used = encode.encode_rows(
-                batch, first, stop, next_offsets, pipe.end, pipe.room, buffer, plain=plain
-            )
-            last = batch.rows[following - 1]
-            pipe.send(used, following - first, int(last["size"]), int(last["store_timestamp"]), next_offsets)
-            first = following
-
-    def _settle(self, pipe: Pipe) -> None:
-        """Wait until all is written; queue offsets are those after it. Raises UnwritableError."""
-        try:
-            pipe.drain()
-        finally:  # of an interrupt while it waits: what was sent is written all the same
-            pipe.drain()
-            self._queues.next_offsets = pipe.next_offsets
-            self._queues.save()
-        pipe.check()
 
     def _put(self, batch: pa.RecordBatch, row: int, column: str) -> None:
         """Store one row by itself, or say why it cannot be."""
@@ -226,7 +164,6 @@ class TableAppender:
             key = (result.topic, result.queue_id)
             first, count = self._single.get(key, (result.queue_offset, 0))
             self._single[key] = (first, count + 1)
-        self._queues.forget()
         self._tally.count(1, result.size, result.physical_offset, result.physical_offset)
 
 
@@ -241,133 +178,3 @@ def _batches(
     for batch in tables:
         for start in range(0, len(batch), ROWS_AT_ONCE):
             yield batch.slice(start, ROWS_AT_ONCE)
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counters of what was appended to the log so far.
-
-    Attributes:
-        rows: messages.
-        bytes: of their records.
-        first_physical_offset: of the first record; None without one.
-        last_physical_offset: of the last record.
-        skipped: rows left out.
-    """
-
-    rows: int = 0
-    bytes: int = 0
-    first_physical_offset: int | None = None
-    last_physical_offset: int | None = None
-    skipped: int = 0
-
-    def count(self, rows: int, size: int, first: int, last: int) -> None:
-        """Add records of `size` bytes; the first and the last of them are at these physical offsets."""
-        self.rows += rows
-        self.bytes += size
-        self.last_physical_offset = last
-        if self.first_physical_offset is None:
-            self.first_physical_offset = first
-
-
-class Pipe:
-    """Buffers on their way into the log, one written while the next is filled.
-
-    The caller holds the put lock from `restart` to `drain`.
-
-    Attributes:
-        end: physical offset after the last buffer sent.
-        room: bytes of records that fit after it into the log's current file.
-        next_offsets: of the queues, after what was written; valid after `drain`.
-    """
-
-    def __init__(self, writer: StoreWriter, tally: Tally) -> None:
-        """Write to the log of `writer`, and count in `tally` what was written."""
-        self.end = self.room = 0
-        self.next_offsets = np.empty(0, np.int64)
-        self._writer = writer
-        self._tally = tally
-        self._free = deque(np.empty(BUFFER_SIZE, np.uint8) for _ in range(_BUFFERS))
-        self._filling: Array = self._free[0]
-        self._sent: deque[Future[Array]] = deque()
-        self._error: UnwritableError | None = None
-        self._hand = ThreadPoolExecutor(1, "append")
-
-    def __enter__(self) -> Pipe:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._hand.shutdown(wait=True)
-
-    def restart(self, next_offsets: Array) -> None:
-        """Go on at the log's end; nothing is on its way."""
-        self.next_offsets = next_offsets
-        self.end = self._writer.log.end
-        self.room = self._writer.log.room()
-
-    def buffer(self, size: int) -> Array:
-        """A buffer to fill, of at least `size` bytes; waits for one."""
-        if not self._free:
-            self._take_back()
-        self._filling = self._free.popleft()
-        self._writer.recent.reclaim(self._filling)
-        if len(self._filling) < size:
-            self._filling = np.empty(size, np.uint8)
-        return self._filling
-
-    def send(self, used: int, rows: int, last_size: int, store_timestamp: int, next_offsets: Array) -> None:
-        """Send the first `used` bytes of the buffer that `buffer` gave last.
-
-        Args:
-            used: bytes.
-            rows: records in them.
-            last_size: bytes of the last one.
-            store_timestamp: of the last one.
-            next_offsets: of all queues, after these records.
-        """
-        task = self._hand.submit(
-            self._write, self._filling, used, self.end, rows, last_size, store_timestamp, next_offsets
-        )
-        self._sent.append(task)
-        self.end += used
-        self.room -= used
-
-    def roll(self) -> None:
-        """Go on in the log's next file. Raises UnwritableError."""
-        self.drain()
-        self.check()
-        self._writer.log.roll()
-        self.restart(self.next_offsets)
-
-    def drain(self) -> None:
-        """Wait until all that was sent is written, or has failed. Interrupted, it can be called again."""
-        while self._sent:
-            self._take_back()
-
-    def check(self) -> None:
-        """Raises the UnwritableError of the first buffer that failed; none after it was written."""
-        if self._error is not None:
-            raise self._error
-
-    def _take_back(self) -> None:
-        self._free.append(self._sent[0].result())
-        self._sent.popleft()  # after the wait, which may be interrupted
-
-    def _write(
-        self, buffer: Array, used: int, start: int, rows: int, last_size: int, store_timestamp: int,
-        next_offsets: Array,
-    ) -> Array:  # fmt: skip
-        if self._error is not None:
-            return buffer
-        try:
-            self._writer.log.append(buffer[:used].data, start)
-        except UnwritableError as error:
-            self._error = error
-            return buffer
-        self._writer.recent.offer(Part(start, buffer[:used]))
-        self.next_offsets = next_offsets
-        self._tally.count(rows, used, start, start + used - last_size)
-        self._writer.appended(store_timestamp)
-        return buffer

@@ -13,15 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.errors import FormatError, InputError, UsageError
+from rmqtool.errors import FormatError, IllegalMessageError, InputError, UsageError
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR, VALUE_END
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.buffers import Array
+from rmqtool.write.records.record_parts import host_parts
 from rmqtool.write.table.schema import COLUMNS, COMPRESSIONS, I32_COLUMNS, I64_COLUMNS
-
-_MAPPED_V4 = bytes(10) + b"\xff\xff"  # an IPv6 address that Java makes an IPv4 one
 
 
 class SlowRows:
@@ -53,7 +52,7 @@ class Texts:
     addresses: Array
     lengths: Array
     present: Array
-    owner: pa.Array
+    owner: Any
 
     def holding(self, piece: bytes) -> Array:
         """A mask of the rows that hold `piece`."""
@@ -298,21 +297,20 @@ def _hosts(array: pa.Array | None, column: str, slow: SlowRows) -> tuple[Array |
     numbers = _indices(encoded)
     hosts: list[bytes] = []
     for place, value in enumerate(encoded.dictionary.to_pylist()):
-        host = _host(value)
+        host = stored_host(value)
         if host is None:
             slow.mark(numbers == place, column)
         hosts.append(host or bytes(form.HOST_V4_SIZE))
     return numbers, hosts
 
 
-def _host(value: str | bytes) -> bytes | None:
+def stored_host(value: str | bytes) -> bytes | None:
     """The stored bytes; None for what is not a host, or an IPv6 address that is stored as IPv4."""
     try:
         host = host_bytes(value) if isinstance(value, str) else value
-    except FormatError:
+        return host if host_parts(host, host).born == host else None
+    except (FormatError, IllegalMessageError):
         return None
-    sizes = (form.HOST_V4_SIZE, form.HOST_V6_SIZE)
-    return None if len(host) not in sizes or host.startswith(_MAPPED_V4) else host
 
 
 def _uniq_keys(texts: Texts | None, slow: SlowRows) -> Texts | None:
