@@ -22,6 +22,9 @@ compares the key with that of the message.
 - checkpoint. The store times up to which commit log, consume queues and index are on the device.
 - abort. A file that exists while a broker runs. If a start finds it, the last stop was not clean.
 - lock. A file that a running broker locks. The file itself stays after a stop and means nothing.
+- DLedger. With enableDLegerCommitLog the log lies in a folder dledger-SELFID, and the header of an entry
+precedes each message. rmqtool reads it like any other log, and never changes it. `rmqtool copy STORE --output
+NEW` writes its messages as a store without DLedger; rmqtool-recovery(7) says when.
 - config. Topics, consumer offsets, consumer groups and delay offsets as JSON, each with the version before it
 in a file `.bak`. Consumer offsets cannot be rebuilt from the commit log: without a slave or a backup that
 holds them, a group begins again where its consumers say (consumeFromWhere).

@@ -259,7 +259,7 @@ def _repair_lines(name: str, row: Row) -> Iterator[str]:
         reasons.append("has an interrupted repair")
     if reasons:
         yield f"first        {name.upper()} {' and '.join(reasons)}: repair it before a line below:"
-        yield f"             {shlex.join(['rmqtool', 'recover', row[name]['path']])}"
+        yield f"{'run':<13}{shlex.join(['rmqtool', 'recover', row[name]['path']])}"
 
 
 def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
@@ -308,7 +308,7 @@ def _carried_text(found: Row, name: str, other: str) -> str:
 def _carry_line(source: str, target: str, exclude: str, limits: dict[str, int]) -> str:
     words = ["rmqtool", "dump", source, *(str(word) for pair in limits.items() for word in pair)]
     line = shlex.join([*words, "--exclude-topic", exclude, "--json"])
-    return f"             {line} | {_append_command(target)}"
+    return f"{'run':<13}{line} | {_append_command(target)}"
 
 
 def _append_command(target: str) -> str:

@@ -28,6 +28,9 @@ ReadLimit = Annotated[
         " log; default: 256M.",
     ),
 ]
+All = Annotated[
+    bool, typer.Option("--all", help="Show every result in full, not only what fits a small terminal.")
+]
 HostRoot = Annotated[
     Path | None,
     typer.Option(
@@ -70,6 +73,7 @@ def doctor(
     prometheus: Prometheus = False,
     output: OutputFile = None,
     watch: Watch = None,
+    all: All = False,
     scan: Annotated[options.ScanOptions, Only("jobs"), Before("read_limit")],
     shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
 ) -> int:
@@ -79,8 +83,9 @@ def doctor(
     checkpoint, configuration and its .bak files, the ends of the queues, the index, the timer, the newest
     part of the log, the disk and when it is full, what a start of each broker version would do, and this
     host where it explains something: pages to be written, swap, read-ahead, mount, inodes, limits. Shows
-    the worst first: how sure it is, what it costs to do nothing, and the next command. Ends with what it
-    did not look at; verify checks all of it. Nothing is changed, and a broker may be using the store.
+    the worst first: how sure it is and what it costs to do nothing. Ends with what it did not look at
+    (verify checks all of it), and with the one command to run next. The text fits 80 columns and 24
+    lines; --all shows all results in full. Nothing is changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
     stored in a form rmqtool cannot read (RocksDB, tiered). With --nagios: 0 OK, 1 WARNING,
@@ -95,7 +100,8 @@ def doctor(
     if nagios and watch is not None:
         raise UsageError("--nagios reports once", hint="the monitoring system repeats it")
     writer = shown.but(quiet=shown.quiet or nagios).writer()
-    run = _Run(store, read_limit, scan.jobs, None if no_host else host_root or Path("/"), output)
+    host = None if no_host else host_root or Path("/")
+    run = _Run(store, read_limit, scan.jobs, host, output, everything=all)
     if nagios:
         return _nagios(run, writer)
     code = run.show(writer, prometheus=prometheus)
@@ -117,20 +123,22 @@ class _Run(NamedTuple):
     jobs: int
     host: Path | None
     output: Path | None
+    everything: bool
 
     def show(self, writer: Output, *, prometheus: bool) -> int:
         """Examine the store and write the result; return the exit code."""
         found = self.examine(writer)
         if prometheus:
-            lines = doctor_text.exposition(found)
+            metrics = doctor_text.exposition(found)
             if self.output is None:
-                writer.write_lines(lines)
+                writer.write_lines(metrics)
             else:
                 from rmqtool.report.doctor import write_file
 
-                write_file(self.output, "".join(f"{line}\n" for line in lines))
+                write_file(self.output, "".join(f"{line}\n" for line in metrics))
             return found.exit_code
-        writer.write_object(_row(found, self.store), doctor_text.lines(found, self.command))
+        lines = doctor_text.lines(found, self.command, everything=self.everything)
+        writer.write_object(_row(found, self.store), lines)
         return found.exit_code
 
     def command(self, words: Sequence[str]) -> str | None:
@@ -182,6 +190,8 @@ def command_line(words: Sequence[str], store: options.StoreOptions) -> str | Non
 
 
 def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
+    from rmqtool.report.doctor import next_words
+
     info = found.info
     return {
         "path": info["path"],
@@ -191,7 +201,15 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
         "critical": found.count("critical"),
         "warnings": found.count("warning"),
         "notices": found.count("notice"),
-        "results": [{**each.row(), "command": command_line(each.command, store)} for each in found.diagnoses],
+        "next": command_line(next_words(found), store),
+        "results": [
+            {
+                **each.row(),
+                "cost": doctor_text.cost(found, each),
+                "command": command_line(each.command, store),
+            }
+            for each in found.diagnoses
+        ],
         "starts": [start.row() for start in found.starts],
         "state": info["state"],
         "disk": found.disk,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, cost_of_start, start_sentences
 from rmqtool.terminal import counted, escape, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Diagnosis, Examination
+    from rmqtool.report.doctor import Diagnosis, Examination, Start
 
 _WIDTH = 80  # columns, however wide the terminal is: it is read over ssh and pasted into tickets
 _LABEL = 10
@@ -35,62 +36,142 @@ def verdict(found: Examination) -> Iterator[str]:
 
 
 def _start_sentence(found: Examination) -> Iterator[str]:
-    own = set(found.info.get("written_by_candidates") or ())
-    starts = [start for start in found.starts if start.broker in own]
+    """What a start of the brokers that may have written the store costs: in the words of recover."""
+    starts = _own_starts(found)
     if found.info["state"]["lock"] == "held":
         yield "A broker is using the store."
     elif not starts:
         return
+    elif all(start.prediction is not None for start in starts):
+        yield from start_sentences(_predictions(starts))
+        if any(each.name == "CF08" for each in found.diagnoses):
+            yield OFFSETS_ARE_LOST
     elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
         yield "Do not start the broker before you have read what follows."
-    elif all(start.prediction is not None for start in starts):
-        if not found.count("critical"):
-            brokers = " or ".join(start.broker for start in starts)
-            yield f"A start of broker {brokers} loses nothing."
     else:
         yield "Whether a start loses messages was not looked at."
 
 
-def lines(found: Examination, command: Command) -> Iterator[str]:
-    """Yield the lines for people: the verdict, the results, what was not looked at."""
+def _own_starts(found: Examination) -> list[Start]:
+    own = set(found.info.get("written_by_candidates") or ())
+    return [start for start in found.starts if start.broker in own]
+
+
+def _predictions(starts: Sequence[Start]) -> list[dict[str, Any]]:
+    return [start.prediction.row() for start in starts if start.prediction is not None]
+
+
+def cost(found: Examination, each: Diagnosis) -> str:
+    """Return what a result costs if nobody acts: of damage of the log what a start would do, if known."""
+    starts = _own_starts(found)
+    is_known = starts and all(start.prediction is not None for start in starts)
+    if not (each.name.startswith("CL") and each.severity != "notice" and is_known):
+        return each.cost.removeprefix("broker: ")
+    sentences = [
+        f"a start of {row['broker']} {cost_of_start(row) or 'loses nothing more'}"
+        for row in _predictions(starts)
+    ]
+    return f"what was there is lost; {'; '.join(sentences)}"
+
+
+_LINES = 23  # of a terminal with 24 lines, one is for the prompt
+
+
+def lines(found: Examination, command: Command, *, everything: bool) -> Iterator[str]:
+    """Yield the lines for people: the verdict, the results, what was not looked at, the next command.
+
+    Without `everything` they fit a terminal of 80 columns and 24 lines: the worst results are shown, the
+    others named.
+    """
+    from rmqtool.report.doctor import next_words
+
+    words = next_words(found)
+    head, tail = list(_head(found)), []
+    last = command(words)
+    if last is not None:
+        tail = ["", f"{'next':<{_LABEL}}{last}"]
+    if everything:
+        yield from head
+        for each in found.diagnoses:
+            yield ""
+            yield from _block(found, each, command)
+        yield ""
+        yield from _omission_lines(found)
+        yield from tail
+        return
+    tail = ["", *_omissions_in_short(found), *tail]
+    yield from head
+    yield from _worst(found, words, _LINES - len(head) - len(tail))
+    yield from tail
+
+
+def _head(found: Examination) -> Iterator[str]:
     info = found.info
     yield from _wrapped("verdict", " ".join(verdict(found)))
     yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
     if found.disk is not None:
         free = format_size(found.disk["free_bytes"])
         yield from _wrapped("disk", f"{found.disk['used_ratio']:.0%} used, {free} free")
+
+
+def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]:
+    """Yield the blocks of the worst results that fit, and the names of the others."""
+    rest: list[Diagnosis] = []
+    cured = False
     for each in found.diagnoses:
+        is_cured_next = not cured and each.severity != "notice" and tuple(each.command) == tuple(words)
+        block = ["", *_short_block(found, each, with_cure=is_cured_next)]
+        if rest or each.severity == "notice" or len(block) > room - _REST_LINES:
+            rest.append(each)
+            continue
+        cured = cured or is_cured_next
+        room -= len(block)
+        yield from block
+    if rest:
+        named = [f"{each.name}{f' ({each.count})' if each.count > 1 else ''}" for each in rest]
+        text = f"{', '.join(named)}: rmqtool doctor --all shows them"
         yield ""
-        yield from _block(each, command)
-    yield ""
-    yield from _omission_lines(found, command)
+        yield from list(_wrapped("also", text))[: max(room - 1, 1)]
 
 
-def _block(each: Diagnosis, command: Command) -> Iterator[str]:
+_REST_LINES = 3  # an empty line, and two with names
+
+
+def _short_block(found: Examination, each: Diagnosis, *, with_cure: bool) -> Iterator[str]:
     more = f" (and {each.count - 1} more)" if each.count > 1 else ""
     yield f"{each.severity.upper()}, {each.certainty}: {each.name} {_shortened(each.path, 38)}{more}"
     yield from _wrapped("", each.message, indent=2)
-    yield from _wrapped("cost", each.cost, indent=2)
-    if each.cure is not None:
+    yield from _wrapped("cost", cost(found, each), indent=2)
+    if with_cure and each.cure is not None:
         yield from _wrapped("do", each.cure, indent=2)
+
+
+def _block(found: Examination, each: Diagnosis, command: Command) -> Iterator[str]:
+    yield from _short_block(found, each, with_cure=True)
     line = command(each.command)
     if line is not None:
         yield f"  {'run':<{_LABEL - 2}}{line}"
 
 
-def _omission_lines(found: Examination, command: Command) -> Iterator[str]:
+def _omissions_in_short(found: Examination) -> Iterator[str]:
+    """Yield what was not looked at, in at most two lines."""
+    if not found.omissions:
+        yield from _wrapped("looked at", "the whole store")
+        return
+    whats = [each.what.partition(":")[0] for each in found.omissions]
+    wrapped = list(_wrapped("not seen", "; ".join(whats)))
+    yield from wrapped[:2]
+    if len(wrapped) > 2:
+        yield f"{'':<{_LABEL}}and more: rmqtool doctor --all shows it"
+
+
+def _omission_lines(found: Examination) -> Iterator[str]:
     if not found.omissions:
         yield f"looked at everything that fits {format_size(found.read_limit_bytes)}: the whole store"
         return
     yield "not looked at"
-    commands: list[str] = []
     for each in found.omissions:
         yield from _wrapped("-", f"{each.what}: {each.reason}", indent=2, label=4)
-        line = command(each.command)
-        if line is not None and line not in commands:
-            commands.append(line)
-    for line in commands:
-        yield f"  {'run':<{_LABEL - 2}}{line}"
 
 
 def _wrapped(title: str, text: str, *, indent: int = 0, label: int = _LABEL) -> Iterator[str]:

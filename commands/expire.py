@@ -14,7 +14,7 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import of_expire, verdict_lines
+from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, of_expire, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _OFFSET = pattern(r"[0-9]{1,19}", re.ASCII)
+_PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", re.ASCII)
 
 At = Annotated[
     str | None,
@@ -44,12 +45,20 @@ KeepHours = Annotated[
     ),
 ]
 UntilFree = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--until-free",
-        metavar="SIZE",
-        parser=options.parse_size,
-        help="Delete files until this much space is free, for example 100G.",
+        metavar="SIZE|PERCENT",
+        help="Delete files until this much space is free, for example 100G, or this part of the disk, for"
+        " example 25%.",
+    ),
+]
+DiskUsed = Annotated[
+    str | None,
+    typer.Option(
+        "--disk-used",
+        metavar="PERCENT",
+        help="Decide as if this part of the disk were in use, for example 92%. Only shows; not with --apply.",
     ),
 ]
 Before = Annotated[
@@ -83,6 +92,7 @@ def expire(
     keep_hours: KeepHours = None,
     until_free: UntilFree = None,
     before: Before = None,
+    disk_used: DiskUsed = None,
     archive: Archive = None,
     change: Annotated[options.PlanOptions, Only("apply plan write_plan force")],
     all: All = False,
@@ -98,6 +108,9 @@ def expire(
     index file when everything in it refers to offsets before the log's new start. Settings come from
     --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
     future cleanup passes would delete. --plan needs --apply.
+
+    Shows what the broker would delete with a disk above each of its limits (what if); --disk-used 92%
+    decides as if the disk were that full.
 
     --keep-hours, --until-free and --before replace these rules and apply at any hour. If several are
     given, a file must satisfy all of them. The last file and the file with the newest message are
@@ -121,22 +134,28 @@ def expire(
 
     output = shown.writer(changes=change.apply)
     _check_options(change, archive)
-    given = (at, keep_hours, until_free, before, broker)
+    if disk_used is not None and (change.apply or change.write_plan is not None):
+        raise UsageError("--disk-used only shows what would be deleted", hint="omit --disk-used to delete")
+    given = (at, keep_hours, until_free, before, broker, disk_used)
     if change.plan is not None and any(value not in (None, []) for value in given):
         raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
     if change.plan is None:
-        chosen, file = _options(at, keep_hours, until_free, before, broker, shown.tz), None
+        chosen = _options(at, keep_hours, until_free, before, broker, disk_used, shown.tz)
+        file = None
     else:
         chosen, file = _of_file(change.plan)
     manifest: Path | None = None
     refusals: list[Refusal] = []
+    in_use = False
     if change.apply:
         expiry, manifest = _applied(store, chosen, file, output, force=change.force, archive=archive)
     else:
-        expiry, refusals = _planned(store, chosen, output, change.write_plan)
+        expiry, refusals, in_use = _planned(store, chosen, output, change.write_plan)
     found = {
         "path": str(store.store),
         "applied": change.apply,
+        "in_use": in_use,
+        "disk_used_ratio": chosen.disk_used_ratio,
         **report(expiry, chosen.now_ms, applied=change.apply),
         "refusals": [refusal.row() for refusal in refusals],
     }
@@ -171,9 +190,10 @@ def _of_file(path: Path) -> tuple[Options, PlanFile]:
 def _options(
     at: str | None,
     keep_hours: float | None,
-    until_free: int | None,
+    until_free: str | None,
     before: str | None,
     broker: list[str] | None,
+    disk_used: str | None,
     tz: str | None,
 ) -> Options:
     from rmqtool.repair.expire import Options
@@ -189,13 +209,37 @@ def _options(
     elif before is not None:
         time_ms = parse_time(before, zone, clock_ms)
     now_ms = clock_ms if at is None else parse_time(at, zone, clock_ms)
-    return Options(now_ms, tz, broker[0] if broker else None, keep_hours, until_free, offset, time_ms)
+    free_bytes, free_ratio = (None, None) if until_free is None else _free_space(until_free)
+    used = None if disk_used is None else _percent("--disk-used", disk_used)
+    return Options(
+        now_ms, tz, broker[0] if broker else None, keep_hours, free_bytes, offset, time_ms, free_ratio, used
+    )
+
+
+def _free_space(text: str) -> tuple[int | None, float | None]:
+    """Return the bytes of --until-free, or the part of the disk."""
+    if text.strip().endswith("%"):
+        return None, _percent("--until-free", text)
+    if text.strip().isdecimal():
+        raise UsageError(
+            f"--until-free {text} has no unit",
+            hint=f"give a size such as {text}G, or a part of the disk: 25%",
+        )
+    return options.parse_size(text), None
+
+
+def _percent(name: str, text: str) -> float:
+    match = _PERCENT.fullmatch(text.strip())
+    value = float(match[1]) if match is not None else 0
+    if not 0 < value < 100:
+        raise UsageError(f"{name} {text} is not a part of the disk", hint="give a percentage such as 92%")
+    return value / 100
 
 
 def _planned(
     store: options.StoreRootOptions, chosen: Options, output: Output, path: Path | None
-) -> tuple[Expiry, list[Refusal]]:
-    """Return the decisions and the refusals; write the plan to `path`."""
+) -> tuple[Expiry, list[Refusal], bool]:
+    """Return the decisions, the refusals, and whether a broker uses the store; write the plan to `path`."""
     from rmqtool.repair.expire.remove import plan
     from rmqtool.repair.plan import Refusal, show_plan, write_plan
 
@@ -210,7 +254,7 @@ def _planned(
         refusals.append(Refusal("a broker is using the store: stop it first"))
     if path is not None:
         write_plan(planned.plan, opened.layout, path)
-    return planned.expiry, refusals
+    return planned.expiry, refusals, opened.live
 
 
 def _applied(
@@ -280,9 +324,9 @@ _TOPIC_OF_QUEUES_COLUMNS = ("topic", "queues", "messages_going", "queues_that_be
 _TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
 _LIMITS = {
-    "diskMaxUsedSpaceRatio": "old files are deleted at any hour",
-    "diskSpaceCleanForciblyRatio": "files of any age are deleted",
-    "diskSpaceWarningLevelRatio": "messages are refused",
+    "diskMaxUsedSpaceRatio": "old files go at any hour",
+    "diskSpaceCleanForciblyRatio": "files of any age go",
+    "diskSpaceWarningLevelRatio": "files of any age go, and messages are refused",
 }
 
 
@@ -291,7 +335,7 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
     yield f"store        {found['path']}"
     yield f"at           {format_time(found['at_timestamp_ms'], zone)}"
     yield from _rule_lines(found, zone)
-    yield from _disk_lines(found)
+    yield from _disk_lines(found, zone)
     yield from _outcome_lines(found)
     yield ""
     yield from _file_lines(found, everything=everything)
@@ -305,8 +349,8 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
     for refusal in found["refusals"]:
-        needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
-        yield f"refused      {refusal['reason']}{needs}"
+        needs = f" without --{refusal['needs']}" if refusal["needs"] else ""
+        yield f"refused      --apply is refused{needs}: {refusal['reason']}"
     if found.get("manifest") is not None:
         yield f"archive      {counted(found['totals']['files_going'], 'file')}, listed in {found['manifest']}"
     yield from verdict_lines(of_expire(found))
@@ -358,26 +402,66 @@ def _trigger_text(found: Row, zone: tzinfo | None) -> str:
     return f"none now; deleteWhen comes in {wait}, at {format_time(following, zone)}"
 
 
-def _disk_lines(found: Row) -> Iterator[str]:
+def _disk_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
+    assumed = " (assumed by --disk-used)" if found["disk_used_ratio"] is not None else ""
     for disk in found["disks"]:
         yield (
-            f"disk         {disk['used_ratio']:.0%} used, {format_size(disk['usable_bytes'])} free"
+            f"disk         {disk['used_ratio']:.0%} used{assumed}, {format_size(disk['usable_bytes'])} free"
             f" ({' and '.join(disk['holds'])})"
         )
+    yield from _growth_lines(found, zone)
+    if found["disk_used_ratio"] is None and found["what_if"]:
+        yield from _what_if_lines(found)
+
+
+def _growth_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
+    """Yield how fast the store grows, from how long that was measured, and when the disk is full."""
     forecast = found["forecast"]
     rate = forecast["store_bytes_per_s"]
     if rate is None:
         yield "growth       unknown: the store times of the log give no rate"
         return
+    first, last = forecast["measured_from_timestamp_ms"], forecast["measured_to_timestamp_ms"]
     hourly, of_log = (format_size(round(each * 3600)) for each in (rate, forecast["log_bytes_per_s"]))
+    took = format_duration(last - first)
+    over = f"over {took}" if last - first >= MEASURED_MIN_MS else f"over only {took}: a rough guide"
+    yield f"growth       {hourly} an hour, {of_log} of it commit log, measured {over}"
+    age = found["at_timestamp_ms"] - last
+    if age >= STALE_MS:
+        who = (
+            "the broker that uses the store receives none" if found["in_use"] else "no broker uses the store"
+        )
+        yield (f"             no message since {format_time(last, zone)}, {format_duration(age)} ago: {who}")
+    hours = found["settings"]["fileReservedTime"]["value"]
     yield (
-        f"growth       {hourly} an hour, {of_log} of it commit log;"
-        f" {format_size(forecast['reserved_bytes'])} in fileReservedTime;"
-        f" {forecast['hours_that_fit']:.0f}h fit below {forecast['reached'][0]['ratio']:.0%}"
+        f"             at this rate the files of {hours}h (fileReservedTime) take"
+        f" {format_size(forecast['reserved_bytes'])}; {forecast['hours_that_fit']:.0f}h fit below"
+        f" {forecast['reached'][0]['ratio']:.0%}"
     )
-    for row in forecast["reached"]:
-        when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
-        yield f"             {row['ratio']:.0%} {when}: then {_LIMITS[row['limit']]}"
+    start = "from the next message on, the disk is" if age >= STALE_MS else "the disk is"
+    waits = (
+        "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
+        for row in forecast["reached"]
+    )
+    times = ", ".join(
+        f"{row['ratio']:.0%} full {wait}" for row, wait in zip(forecast["reached"], waits, strict=True)
+    )
+    yield f"             {start} {times}"
+
+
+def _what_if_lines(found: Row) -> Iterator[str]:
+    """Yield what the broker would delete with a disk above each limit."""
+    files = found["commit_log"]["files"]
+    label = "what if"
+    for row in found["what_if"]:
+        going = row["log_files_going"]
+        deleted = "no file is deleted"
+        if going:
+            lost = counted(row["messages_going"], "message")
+            freed = format_size(row["freed_bytes"])
+            deleted = f"{going} of {counted(files, 'log file')} deleted with {lost}, {freed}"
+        yield f"{label:<13}above {row['used_ratio'] - 0.01:.0%}: {deleted}; {_LIMITS[row['limit']]}"
+        label = ""
 
 
 def _outcome_lines(found: Row) -> Iterator[str]:

@@ -42,6 +42,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
         " --create-topic --queues --reserve --property-crc",
     },
     "copy": {NEW: "--rename-topic --profile --commitlog-file-size --reserve"},
+    "doctor": {SHOW: "--all"},
     "expire": {CHANGE: "--at --broker", SHOW: "--all"},
     "export": {SHOW: "--columns --body --raw"},
     "lookup": {BEHAVIOUR: "--scan --broker"},

@@ -104,6 +104,8 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
     if state["repair_unfinished"]:
         return store.command("recover", "--apply")
     errors = [row for row in found["problems"] if row["severity"] == "error"]
+    if found["ledger"] is not None:  # recover refuses it
+        return store.command("copy", "--output", "NEW") if errors else store.command("verify")
     if errors and not any((row["repair"] or "").startswith("rmqtool ") for row in errors):
         return store.command("doctor")  # which says what to do by hand
     needs_recovery = errors or state["abort"] and state["lock"] != "held"

@@ -16,7 +16,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.lookup_text import Filled
-from rmqtool.commands.verdicts import of_trace
+from rmqtool.commands.verdicts import GROUP_STATES, of_trace
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import TextLines
@@ -460,7 +460,7 @@ class _Task:
                 unknown.update(dict.fromkeys(fate.unknown))
 
         # A table of all of them together, for its widths; each takes a while to be found.
-        traced = list(rows()) if self.writer.chosen_format == "table" else rows()
+        traced = list(map(_in_words, rows())) if self.writer.chosen_format == "table" else rows()
         self.writer.write_rows(traced, FIELDS, table_fields)
         for text in filter(None, fates):
             self.writer.note(f"rmqtool: {text}")
@@ -584,6 +584,17 @@ class _Damage:
         return self._code
 
 
+def _in_words(row: Row) -> Row:
+    """Return a row of a trace for the table: its state in words, its key without its middle."""
+    key, state = row["uniq_key"], row["state"]
+    if row["kind"] == "group" and state == "no_group":
+        state = row["detail"]["reason"]
+    if key is not None and len(key) > _KEY_SHOWN:
+        key = f"{key[:6]}…{key[-_KEY_SHOWN + 7 :]}"  # keys of one producer differ at their ends
+    return row | {"uniq_key": key, "state": GROUP_STATES.get(state, state)}
+
+
+_KEY_SHOWN = 20
 _FATES_SHOWN = 20  # traced messages that are summed up in a sentence
 _NAMES_SHOWN = 5
 _NAME_MAX = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import typer
@@ -13,6 +14,9 @@ from rmqtool.problems import BY_CODE, PROBLEMS
 
 COLUMNS = ("problem", "name", "severity", "message", "broker", "repair", "source")
 TABLE_COLUMNS = ("problem", "severity", "message", "broker")
+
+_WIDTH = 80  # columns, however wide the terminal is
+_LABEL = 10
 
 Codes = Annotated[
     list[str] | None, typer.Argument(metavar="[CODE]...", help="Show only these codes, for example CL21.")
@@ -53,8 +57,18 @@ def problems(
     ]
     writer = shown.writer()
     if requested and writer.shows_text and shown.fields is None:
-        for row in rows:
-            writer.write_object(row)
+        for number, row in enumerate(rows):
+            writer.write_object(row, [*([""] if number else []), *_lines(row)])
         return EXIT_OK
     writer.write_rows(rows, COLUMNS, TABLE_COLUMNS)
     return EXIT_OK
+
+
+def _lines(row: Mapping[str, object]) -> Iterator[str]:
+    """Yield the lines of one code: a label and its text, in at most 80 columns."""
+    from textwrap import wrap
+
+    for name, value in row.items():
+        text = "none" if value is None else str(value)
+        for number, piece in enumerate(wrap(text, _WIDTH - _LABEL, break_on_hyphens=False)):
+            yield f"{name if number == 0 else '':<{_LABEL}}{piece}"

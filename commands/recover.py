@@ -327,6 +327,8 @@ def _starts(found: Row) -> Iterator[str]:
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in cells):
             rows.append(dict(zip(columns, (title, *cells), strict=True)))
     yield from Output.table_lines(rows, columns)
+    shown = {str(row["a start would"]) for row in rows}
+    yield from (f"{'':<13}{text}" for title, text in _LEGEND.items() if title in shown)
 
 
 def _outcome(row: Row) -> str:
@@ -359,25 +361,32 @@ def _cut_queues(row: Row) -> str:
 
 _OF_THE_LOAD = ("", "allocate", "of a heap of")
 _ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
+_LEGEND = {
+    "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
+    " may then find a message twice",
+    "hide messages": "hide messages: no queue refers to them any more, so no consumer receives them",
+    "strand groups": "strand groups: their committed offset is past the end of a queue, so they skip its next"
+    " messages",
+}
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
     ("", _outcome, lambda plan: ""),
     ("allocate", lambda row: _size(row["claimed_bytes"] or 0), lambda plan: ""),
     ("of a heap of", lambda row: _size(row["heap_bytes"]) if row["claimed_bytes"] else "-",
      lambda plan: ""),
-    ("scan the log from", lambda row: _text(row["start_file"]), lambda plan: "its start"),
+    ("examine the log from", lambda row: _text(row["start_file"]), lambda plan: "the start"),
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
-    ("bytes after that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    ("give up bytes of it", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
-    ("cut queues", _cut_queues, lambda plan: "0"),
+    ("shorten queues", _cut_queues, lambda plan: "0"),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
-    ("dispatch again", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
+    ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
-    ("leave unreachable", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
-    ("leave groups beyond", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
+    ("hide messages", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
+    ("strand groups", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
 )  # fmt: skip
 
 

@@ -264,6 +264,26 @@ slave broker that lives on can be given the rest of a log: stop its master, run 
 the store that has more, and lead the slave to it. First make sure with `rmqtool diff --common` that both logs
 have the same messages: a slave does not compare them.
 
+## The log is in DLedger
+
+A broker with enableDLegerCommitLog keeps its log in a folder dledger-SELFID; `rmqtool info` shows it.
+rmqtool reads such a store, and never changes its log: the replicas of a group would differ. recover, expire
+and append refuse it.
+
+- A replica is sound. While both brokers are stopped, replace the folder dledger-SELFID of the damaged
+replica by that of the sound one.
+- No replica is sound, or you leave DLedger. Copy the sound messages to a store without it, check the copy,
+and start a broker without DLedger on it:
+
+```text
+rmqtool verify STORE                Which messages are damaged?
+rmqtool copy STORE --output NEW     The sound messages, as a new store.
+rmqtool verify NEW                  Must say: sound.
+```
+
+The copy has new queue offsets, and no committed offsets: set each group's offsets (mqadmin
+resetOffsetByTime) before its consumers start. It says which topics it left out.
+
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool

@@ -16,6 +16,8 @@ Row = Mapping[str, Any]
 _NAMES_SHOWN = 3
 _SOON_MS = 30 * 24 * 3600 * 1000  # a forecast for later is not worth a sentence
 _NAME_LENGTH = 48
+MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
+STALE_MS = 3_600_000  # after so long without a message, the rate may not be that of today
 
 
 def verdict_lines(sentences: Sequence[str], *, next: str | None = None) -> Iterator[str]:
@@ -71,27 +73,28 @@ _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 # recover
 
 _OFFSETS_LOST = "CF08"
+OFFSETS_ARE_LOST = (
+    "But the committed offsets of all groups are lost: after a start, groups skip messages or receive"
+    " all of them again. Copy consumerOffset.json from a slave or a backup before a broker starts."
+)
 
 
 def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
-    sentences = list(_start_sentences(found))
+    sentences = list(start_sentences(found["predictions"]))
     if found["applied"] is None and any(each.startswith(_OFFSETS_LOST) for each in found["warnings"]):
-        sentences.append(
-            "But the committed offsets of all groups are lost: after a start, groups skip messages or receive"
-            " all of them again. Copy consumerOffset.json from a slave or a backup before a broker starts."
-        )
+        sentences.append(OFFSETS_ARE_LOST)
     if found["applied"] is None:
         sentences += _plan_sentences(found)
     return sentences
 
 
-def _start_sentences(found: Row) -> Iterator[str]:
+def start_sentences(predictions: Sequence[Row]) -> Iterator[str]:
     """Yield the brokers whose start is safe first, then the others by what their start costs."""
     brokers: dict[str, list[str]] = {}
-    for row in found["predictions"]:
+    for row in predictions:
         brokers.setdefault(cost_of_start(row), []).append(row["broker"])
     if not brokers:
         return
@@ -99,7 +102,7 @@ def _start_sentences(found: Row) -> Iterator[str]:
     if safe:
         yield f"A start of {listed(safe, word='or')} loses nothing."
     else:
-        only = f" {found['predictions'][0]['broker']}" if len(found["predictions"]) == 1 else " a broker"
+        only = f" {predictions[0]['broker']}" if len(predictions) == 1 else " a broker"
         yield f"Do not start{only} yet."
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
@@ -203,12 +206,20 @@ def of_expire(found: Row) -> list[str]:
             text = by_name(unconsumed, "message", "group")
             sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
         sentences += _unknown_groups(found)
-    reached = found["forecast"]["reached"] if found["forecast"]["store_bytes_per_s"] is not None else ()
-    for row in reached:
+    for row in found["forecast"]["reached"] if _is_measured(found) else ():
         if row["limit"] == "diskSpaceWarningLevelRatio" and row["after_ms"] < _SOON_MS:
             when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
             sentences.append(f"At the measured growth a broker refuses messages {when}.")
     return sentences
+
+
+def _is_measured(found: Row) -> bool:
+    """Whether the growth was measured for long enough, and lately."""
+    forecast = found["forecast"]
+    if forecast["store_bytes_per_s"] is None:
+        return False
+    first, last = forecast["measured_from_timestamp_ms"], forecast["measured_to_timestamp_ms"]
+    return bool(last - first >= MEASURED_MIN_MS and found["at_timestamp_ms"] - last < STALE_MS)
 
 
 def _unknown_groups(found: Row) -> Iterator[str]:
@@ -279,9 +290,9 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
 
 
 def of_trace(rows: Sequence[Row]) -> str:
-    """Say what became of one message, by the rows of its trace: who has passed it, retries, dead letters.
+    """Say what became of one message, by the rows of its trace: who consumed it, retries, dead letters.
 
-    A group that has passed a message may have skipped it, for example by its tag.
+    A group whose offset is past a message may have skipped it, for example by its tag.
     """
     parts = []
     steps = [row for row in rows if row["kind"] not in _NO_STEPS]
@@ -293,6 +304,7 @@ def of_trace(rows: Sequence[Row]) -> str:
         names = [shortened(row["group"]) for row in groups if row["state"] == state]
         if names:
             parts.append(f"{text} {listed(names)}")
+    parts += dict.fromkeys(row["detail"]["reason"] for row in groups if row["state"] == "no_group")
     for kind, text in _KINDS.items():
         found: dict[str, list[Row]] = {}
         for row in steps:
@@ -310,8 +322,14 @@ def of_trace(rows: Sequence[Row]) -> str:
 
 _NO_STEPS = ("group", "sent", "consumed", "transaction_end")
 _VISIBLE = ("stored", "committed", "delayed_delivered", "timer_delivered")
+GROUP_STATES = {
+    "passed": "consumed",
+    "not_passed": "not consumed yet",
+    "never_committed": "no offset for this queue",
+}
+"""States of groups in words."""
 _STATES = {
-    "passed": "passed by",
+    "passed": "consumed by",
     "not_passed": "not yet consumed by",
     "never_committed": "never read from its queue by",
 }

@@ -11,6 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
+from rmqtool.commands.verdicts import by_name, listed, shortened
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding
@@ -19,6 +20,7 @@ from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.check.verify import Report
+    from rmqtool.read.store import Store
 
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
 TABLE_COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length")
@@ -89,12 +91,15 @@ def verify(
     writer = shown.writer()
     bounds = _bounds(selected.since, limit_bytes, sample, shown.tz)
     report, codes, counts = Report(), {0}, Counter[str]()
+    ranges: list[tuple[int, int]] = []
+    topics: set[str] = set()
     severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             codes.add(finding.problem.exit_code)
             counts[finding.problem.severity] += 1
+            _note_place(finding, ranges, topics)
             if finding.problem.severity in severities:
                 yield finding.row()
 
@@ -116,14 +121,55 @@ def verify(
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
         layout = opened.layout
-        is_in_files = layout.ledger is None and not layout.has_queues_in_rocksdb
+        is_ledger = layout.ledger is not None
+        is_in_files = not is_ledger and not layout.has_queues_in_rocksdb
         is_repairable = layout.kind == "store" and opened.is_local and is_in_files
+        stake = list(_at_stake(opened, ranges, topics)) if layout.kind == "store" else []
     writer.note(summary(report, counts))
+    for text in stake:
+        writer.note(text)
+    if is_ledger and counts["error"]:
+        copies = store.command("copy", "--output", "NEW")
+        writer.note(f"to write the sound messages as a store without DLedger: {copies}")
     if is_repairable and (counts["error"] or counts["warning"]):
         writer.note(
             f"to see what a broker's start would do, and to repair the store: {store.command('recover')}"
         )
     return worst_exit_code(*codes)
+
+
+def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str]) -> None:
+    """Note the damaged range of the log of an error, or the topic whose queue is wrong."""
+    if finding.problem.severity != "error":
+        return
+    start, length, topic = finding.physical_offset, finding.length, finding.detail.get("topic")
+    if finding.problem.code.startswith("CL"):
+        if start is not None and length:
+            ranges.append((start, start + length))
+    elif finding.problem.code.startswith("CQ") and topic is not None:
+        topics.add(str(topic))
+
+
+def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:
+    """Yield which topics the damage concerns."""
+    from rmqtool.check.verify import topics_at_stake
+
+    if ranges:
+        counts = topics_at_stake(store, ranges)
+        if counts is None:
+            yield "topics at stake: too many queues to look for them; rmqtool recover names them"
+        elif counts:
+            yield f"at stake in the log: {by_name(counts, 'message')}"
+        else:
+            yield "at stake in the log: no message that a queue leads to"
+    if topics:
+        shown = [shortened(name) for name in sorted(topics)[:_TOPICS_SHOWN]]
+        more = len(topics) - len(shown)
+        names = listed([*shown, *([f"{more} more"] if more else [])])
+        yield f"at stake in queues: the consumers of {names}"
+
+
+_TOPICS_SHOWN = 3
 
 
 def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: str | None) -> Any:

@@ -126,9 +126,20 @@ class Disks:
         return min(map(self.ratio, self.log), default=_START_RATIO)
 
     @property
+    def of_log(self) -> list[Disk]:
+        """The file systems of the commit log."""
+        return [self.by_id[disk] for disk in self.log if disk in self.by_id]
+
+    @property
     def usable(self) -> int:
         """Free bytes on the fullest file system of the commit log."""
-        return min((self.by_id[disk].usable for disk in self.log if disk in self.by_id), default=0)
+        return min((disk.usable for disk in self.of_log), default=0)
+
+    def filled(self, ratio: float) -> Disks:
+        """The file systems as if this part of each were in use."""
+        used = {name: round(disk.total * ratio) for name, disk in self.by_id.items()}
+        by_id = {name: Disk(used[name], disk.total - used[name]) for name, disk in self.by_id.items()}
+        return replace(self, by_id=by_id)
 
     def freed(self, files: Iterable[LogFile | FollowFile]) -> Disks:
         """The file systems without these files."""

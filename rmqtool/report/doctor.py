@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
 from rmqtool.broker.predict import BROKERS, Prediction, ScanTooLongError, load_failure, log_bytes, predict_all
@@ -41,7 +41,7 @@ from rmqtool.errors import (
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.problems import Finding, finding
+from rmqtool.problems import BY_CODE, Finding, finding
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
 from rmqtool.report.info import store_info
@@ -401,7 +401,13 @@ def _of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) ->
     by_code: dict[str, dict[tuple[str, int | None], Finding]] = {}
     for each in findings:
         by_code.setdefault(each.problem.code, {}).setdefault((each.path, each.physical_offset), each)
-    is_repairable = store.layout.kind == "store" and store.is_local
+    repair = _Repair(
+        is_live=is_live,
+        is_possible=store.layout.kind == "store" and store.is_local,
+        is_ledger=store.layout.ledger is not None,
+        # rebuild refuses a store that was not closed cleanly, and leaves queues of a damaged log
+        is_of_log=store.layout.abort is not None or not _SOUND_LOG.issuperset(_of_log(by_code)),
+    )
     for code, places in by_code.items():
         found = list(places.values())
         first, problem = found[0], found[0].problem
@@ -411,7 +417,7 @@ def _of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) ->
         if code == "UN01":
             reason = f"{first.detail['what']} in {first.detail['form']}"
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
-        cure, command = _cure(code, problem.repair, is_live=is_live, is_repairable=is_repairable)
+        cure, command = repair.of(code, problem.repair)
         yield Diagnosis(
             name=code,
             severity=_severity(code, problem.severity),
@@ -434,19 +440,59 @@ def _severity(code: str, severity: str) -> Severity:
     return "critical" if severity == "error" and code not in _OF_QUERIES else "warning"
 
 
-def _cure(
-    code: str, repair: str | None, *, is_live: bool, is_repairable: bool
-) -> tuple[str | None, tuple[str, ...]]:
-    """What a repair does, and the words of its command line; without one, of that which explains the code."""
-    explains = ("rmqtool", "problems", code)
-    if repair is None:
-        return None, explains
-    if not repair.startswith("rmqtool "):
-        return repair, explains
-    line, _, effect = repair.partition(": ")
-    if not is_repairable:
-        return "copy the whole store to a local disk first: a repair changes it there", explains
-    return f"{'stop the broker first; ' if is_live else ''}{effect}", tuple(line.split())
+_SOUND_LOG = frozenset({"CL01", "CL24"})
+"""Codes of a log that rebuild can work from."""
+
+
+def _of_log(codes: Iterable[str]) -> set[str]:
+    return {code for code in codes if code.startswith("CL") and BY_CODE[code].severity == "error"}
+
+
+class _Repair(NamedTuple):
+    """What a repair of this store can be."""
+
+    is_live: bool
+    is_possible: bool
+    is_ledger: bool
+    is_of_log: bool
+
+    def of(self, code: str, repair: str | None) -> tuple[str | None, tuple[str, ...]]:
+        """What a repair does, and the words of its command line; without one, of that which explains it."""
+        explains = ("rmqtool", "problems", code)
+        if repair is None:
+            return None, explains
+        if not repair.startswith("rmqtool "):
+            return repair, explains
+        line, _, effect = repair.partition(": ")
+        if not self.is_possible:
+            return "copy the whole store to a local disk first: a repair changes it there", explains
+        words = tuple(line.split())
+        if self.is_ledger and words[1] == "recover":
+            return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
+        if words[1] == "rebuild" and self.is_of_log:
+            words = ("rmqtool", "recover", STORE)
+        return f"{'stop the broker first; ' if self.is_live else ''}{effect}", words
+
+
+LEDGER_CURE = (
+    "rmqtool never changes a DLedger log: take its folder from a sound replica while the brokers are stopped,"
+    " or write the sound messages as a new store (rmqtool help recovery)"
+)
+
+
+def next_words(found: Examination) -> tuple[str, ...]:
+    """The words of the one command line to run next.
+
+    The repair of the log comes first: it also repairs what was built from the log. Without anything wrong it
+    is the command that looks at what was not looked at.
+    """
+    given = [each.command for each in found.diagnoses if each.severity != "notice" and each.command]
+    for name in ("recover", "copy", "rebuild"):
+        for words in given:
+            if words[1] == name:
+                return words
+    rest = [each.command for each in found.omissions if each.command]
+    return next(iter([*given, *rest]), ())
 
 
 def _unread(found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:

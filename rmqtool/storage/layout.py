@@ -369,7 +369,8 @@ class StoreLayout:
             raise RefusedError(
                 "the commit log is in DLedger: its replicas would differ if one of them were changed",
                 path=self.ledger.folder,
-                hint="rmqtool copy takes the messages to a store without DLedger",
+                hint=f"rmqtool copy {self.root} --output NEW writes the sound messages as a store without"
+                " DLedger; see rmqtool help recovery",
             )
 
     @property

@@ -47,6 +47,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects, read_queues
+from rmqtool.repair.expire.losses import Queues as ReadQueues
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, free_afterwards
 from rmqtool.repair.plan import Action, Fingerprint, Plan
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
@@ -343,6 +344,7 @@ class Request:
         rules: an operator's rules; if none is given, the broker's rules apply.
         rules_of: the broker whose rules apply; None: the one that used the store last.
         read_only_folders: folders of the commit log to which the broker does not write.
+        disk_used_ratio: decide as if this part of each disk were in use; None: as it is.
     """
 
     now_ms: int
@@ -350,6 +352,21 @@ class Request:
     rules: OwnRules = field(default_factory=OwnRules)
     rules_of: WrittenBy | None = None
     read_only_folders: tuple[Path, ...] = ()
+    disk_used_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a broker would delete if its disk were above a limit.
+
+    `limit` is the name of the setting, `used_ratio` one percent more than its value.
+    """
+
+    limit: str
+    used_ratio: float
+    log_files: int
+    freed_bytes: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +427,7 @@ class Expiry:
         forecast: when the disks are full.
         unread: files that could not be read, with the reason. They stay.
         goal: the free space that an operator's rule demands; None without that rule.
+        what_if: what would be deleted above each limit; empty with an operator's rules.
     """
 
     rules_of: WrittenBy
@@ -425,6 +443,7 @@ class Expiry:
     forecast: Forecast
     unread: tuple[tuple[str, str], ...]
     goal: Goal | None = None
+    what_if: tuple[WhatIf, ...] = ()
 
     @property
     def expired(self) -> tuple[FileDecision, ...]:
@@ -455,12 +474,17 @@ class Options:
     until_free: int | None = None
     before_offset: int | None = None
     before_ms: int | None = None
+    until_free_ratio: float | None = None
+    disk_used_ratio: float | None = None
 
     def request(self, read_only_folders: Iterable[Path] = ()) -> Request:
         """The request for these options. Raises UsageError for an unknown zone or broker."""
-        rules = OwnRules(self.keep_hours, self.until_free, self.before_offset, self.before_ms)
+        rules = OwnRules(
+            self.keep_hours, self.until_free, self.before_offset, self.before_ms, self.until_free_ratio
+        )
         rules_of = None if self.broker is None else named(self.broker)
-        return Request(self.now_ms, parse_zone(self.tz), rules, rules_of, tuple(read_only_folders))
+        zone = parse_zone(self.tz)
+        return Request(self.now_ms, zone, rules, rules_of, tuple(read_only_folders), self.disk_used_ratio)
 
 
 def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[str, Any]) -> Plan:
@@ -491,12 +515,16 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     profile = rules_of.profile
     settings = settings_of(layout.broker_conf, profile)
     facts = gather(store, request.read_only_folders)
+    if request.disk_used_ratio is not None:
+        facts = facts._replace(disks=facts.disks.filled(request.disk_used_ratio))
+    request = replace(request, rules=request.rules.for_disks(facts.disks))
     before = facts.log[0].start if facts.log else -1
     queues = read_queues(store, facts.chains, before)
     tail = store.commit_log.tail(queues.newest())
     try:
         next_delete = next_delete_time(settings, request.now_ms, request.zone)
         decisions, trigger = _decide(facts, settings, request, profile, tail.end)
+        what_if = _what_if(store, facts, settings, request, profile, queues)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError("this time is outside the calendar") from error
     count = sum(decision.expires for decision in decisions)
@@ -522,6 +550,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         ),
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request.rules, after),
+        what_if=what_if,
     )  # fmt: skip
 
 
@@ -542,6 +571,26 @@ def _decide(
     return by_broker(
         facts.log, facts.chains, facts.disks, settings, request.now_ms, request.zone, is_5=profile.has_timer
     )
+
+
+def _what_if(
+    store: Store, facts: Facts, settings: Settings, request: Request, profile: Profile, queues: ReadQueues
+) -> tuple[WhatIf, ...]:
+    """What the broker would delete with a disk above each of its limits; nothing with an operator's rules."""
+    if request.rules.given or not facts.log or not facts.disks.of_log:
+        return ()
+    found = []
+    before = facts.log[0].start
+    for name in ("max_used_ratio", "forcible_ratio", "warning_ratio"):
+        ratio = min(getattr(settings, name) + 0.01, 1.0)
+        filled = facts._replace(disks=facts.disks.filled(ratio))
+        decisions, _ = _decide(filled, settings, request, profile, 0)
+        count = sum(decision.expires for decision in decisions)
+        after = facts.log[count].start
+        free = free_afterwards(filled.log, filled.chains, filled.disks, after) - filled.disks.usable
+        going = sum(each.messages_going for each in queue_effects(store, queues, before, after).queues)
+        found.append(WhatIf(name, ratio, count, free, going if count else 0))
+    return tuple(found)
 
 
 def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:

@@ -6,10 +6,12 @@ Like `broker.expiry_rules`, this module decides from numbers only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, expired_count, stay
 from rmqtool.broker.expiry_settings import HOUR_MS
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.sizes import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class OwnRules:
     Attributes:
         keep_hours: delete files that were last changed at least this many hours ago, as the broker counts.
         until_free: delete files while fewer than this many bytes are free on a disk of the commit log.
+        until_free_ratio: the same as a part of the disk, above 0 and below 1.
         before_offset: delete files that end at or before this physical offset.
         before_ms: delete files whose messages were all stored before this time, ms since 1970.
     """
@@ -27,13 +30,27 @@ class OwnRules:
     until_free: int | None = None
     before_offset: int | None = None
     before_ms: int | None = None
+    until_free_ratio: float | None = None
+
+    def for_disks(self, disks: Disks) -> OwnRules:
+        """The rules with the part of the disk as bytes of the fullest one."""
+        if self.until_free_ratio is None:
+            return self
+        total = min((disk.usable, disk.total) for disk in disks.of_log)[1] if disks.of_log else 0
+        return replace(self, until_free=round(self.until_free_ratio * total))
 
     @property
     def given(self) -> bool:
         """Whether there is any rule."""
         return any(
             value is not None
-            for value in (self.keep_hours, self.until_free, self.before_offset, self.before_ms)
+            for value in (
+                self.keep_hours,
+                self.until_free,
+                self.until_free_ratio,
+                self.before_offset,
+                self.before_ms,
+            )
         )
 
 
@@ -126,4 +143,4 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
 def _until_free(wanted: int, disks: Disks) -> tuple[bool, str]:
     """The rule for free space. The text omits the present number, which changes while a plan is reviewed."""
     enough = disks.usable >= wanted
-    return not enough, f"{wanted} bytes are {'free' if enough else 'not free yet'}"
+    return not enough, f"{format_size(wanted)} are {'free' if enough else 'not free yet'}"

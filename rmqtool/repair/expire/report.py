@@ -30,8 +30,8 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if the
     version is assumed: the possible versions, and why it is unknown), settings, trigger,
     next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, groups_unknown,
-    pending, without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or
-    kept with `applied`.
+    pending, without_group, unknown, unread, goal, what_if, totals. The decision of a file is goes or stays;
+    deleted or kept with `applied`.
     """
     words = ("deleted", "kept") if applied else ("goes", "stays")
     expired = expiry.expired
@@ -69,6 +69,14 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "unknown": list(expiry.losses.unknown),
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
         "goal": _goal(expiry),
+        "what_if": [
+            {
+                "limit": _SETTING_NAMES[each.limit], "used_ratio": each.used_ratio,
+                "log_files_going": each.log_files, "freed_bytes": each.freed_bytes,
+                "messages_going": each.messages,
+            }
+            for each in expiry.what_if
+        ],
         "totals": {
             "files_going": len(expired),
             "size_bytes": sum(decision.size for decision in expired),

@@ -15,6 +15,7 @@ import pytest
 from rmqtool.broker.predict import predict
 from rmqtool.cli import main
 from rmqtool.errors import (
+    EXIT_FINDINGS,
     EXIT_INPUT,
     EXIT_OK,
     EXIT_REFUSED,
@@ -134,7 +135,8 @@ def test_the_log_is_never_written(name: str, cases: Library, capfd: Capture, tmp
         with unchanged(store):
             assert main([command, str(store), *arguments]) == EXIT_REFUSED
         err = capfd.readouterr().err
-        assert "the commit log is in DLedger: its replicas would differ" in err and "rmqtool copy" in err
+        assert "the commit log is in DLedger: its replicas would differ" in err
+        assert f"rmqtool copy {store} --output NEW writes the sound messages" in err
     with Store.open(store) as opened:
         with pytest.raises(RefusedError):
             plan_recover(opened, Request())
@@ -518,3 +520,26 @@ def test_an_offset_of_an_entry_is_no_record(small: Path) -> None:
         assert store.get(48) is not None
         with pytest.raises(FormatError):
             store.get(0)
+
+
+def test_a_damaged_ledger_leads_to_copy(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """Recover refuses it, so info and verify do not name recover; the manual leads to copy."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    log = store / "dledger-n0/data/00000000000000000000"
+    with log.open("r+b") as file:
+        file.seek(2000)
+        file.write(b"\xff" * 64)
+    capfd.readouterr()
+    assert main(["verify", str(store), "--severity", "error"]) == EXIT_FINDINGS
+    err = capfd.readouterr().err
+    line = f"rmqtool copy {store} --output NEW"
+    assert err.endswith(f"to write the sound messages as a store without DLedger: {line}\n")
+    main(["info", str(store)])
+    assert capfd.readouterr().out.endswith(f"next         rmqtool verify {store}\n")
+    (log.parent / "00000000000000001000").write_bytes(b"x" * 1000)  # seen by names and sizes
+    main(["info", str(store)])
+    assert capfd.readouterr().out.endswith(f"next         {line}\n")
+    assert main(["help", "recovery"]) == EXIT_OK
+    assert "rmqtool copy STORE --output NEW" in capfd.readouterr().out
+    assert main(["help", "concepts"]) == EXIT_OK
+    assert "enableDLegerCommitLog" in capfd.readouterr().out

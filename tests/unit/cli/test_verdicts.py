@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -194,8 +195,8 @@ def lines_of(out: str, label: str) -> tuple[str, list[str]]:
     """What is said of one direction, and its command lines."""
     lines = out.splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith(f"{label:<13}"))
-    rest = takewhile(lambda line: line.startswith(" " * 13), lines[place + 1 :])
-    return lines[place][13:], [line[13:] for line in rest if line[13:].startswith("rmqtool ")]
+    rest = takewhile(lambda line: line.startswith((" " * 13, "run ")), lines[place + 1 :])
+    return lines[place][13:], [line[13:] for line in rest if line.startswith("run ")]
 
 
 @pytest.mark.parametrize("resent", [range(0), range(50, 60), range(70, 80), range(50, 80, 2)])
@@ -249,7 +250,7 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
     lines = out.splitlines()
     (first,) = [number for number, line in enumerate(lines) if line.startswith("first  ")]
     assert "B is damaged in 1 place" in lines[first]
-    assert lines[first + 1].strip() == f"rmqtool recover {tmp_path / 'b'}"
+    assert lines[first + 1][13:] == f"rmqtool recover {tmp_path / 'b'}"
     assert first < next(number for number, line in enumerate(lines) if line.startswith("B to A"))
     assert (
         main(["recover", str(tmp_path / "b"), "--apply", "--yes", "--backup-dir", str(tmp_path / "kept")])
@@ -260,6 +261,40 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
     found = json.loads(out)["commit_log"]["diverged"]["b"]["carried"]
     assert (found["messages"], found["damaged_places"]) == (29, 0)  # the filler is no message
     assert len(found["ranges"]) == 2
+
+
+def test_verify_names_the_topics_at_stake(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Of damage of the log by the queues that lead there, as many as recover then gives up; and of queues."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(602_112)
+        file.write(bytes(4096))
+    _, _, err = run(capfd, "verify", root)
+    (said,) = [line for line in err.splitlines() if line.startswith("at stake in the log: ")]
+    _, out, _ = run(capfd, "recover", root, "--format", "json")
+    found = json.loads(out)
+    topics = {each["topic"] for each in found["lost"]}
+    assert said == f"at stake in the log: {found['lost_messages']} messages of {topics.pop()}" and not topics
+    shutil.rmtree(root / "consumequeue/pubTx/0")
+    _, _, err = run(capfd, "verify", root)
+    assert "at stake in queues: the consumers of pubTx\n" in err
+    assert "at stake" not in run(capfd, "verify", cases.path("ok_540_clean"))[2]
+
+
+def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
+    """The table and the sentences; JSON keeps the words that scripts know. A key loses its middle."""
+    root = cases.path("ok_540_clean")
+    _, out, err = run(capfd, "lookup", root, "--key", "o88", "--trace")
+    assert "not consumed yet" in out and " consumed" in out and "passed" not in out + err
+    keys = {line.split()[0] for line in out.splitlines()[2:]}
+    assert len(keys) == 5 and all(len(key) == 20 and "…" in key for key in keys)
+    _, out, _ = run(capfd, "lookup", root, "--key", "o88", "--trace", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    states = {row["state"] for row in rows if row["kind"] == "group"}
+    assert states == {"passed", "not_passed"} and all("…" not in row["uniq_key"] for row in rows)
+    _, out, err = run(capfd, "lookup", root, "--key", "ORDER_5", "--max", "1", "--trace")
+    assert "no group has an offset for topic pubOrder" in " ".join(out.split())
+    assert "no group has an offset for topic pubOrder" in err
 
 
 def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -567,7 +567,13 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     text = capsys.readouterr().out
     for piece in (
         "rules        of broker 5.4: keep 72h, delete at 04 h; above 75% disk usage at any hour, above 85%",
-        "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% in ", "h fit below 75%",
+        "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% full in ", "h fit below 75%",
+        "measured over only 1m04s: a rough guide", " ago: no broker uses the store",
+        "no message since 2026-11-21T08:51:16",
+        "from the next message on, the disk is",
+        "what if      above 75%: 2 of 4 log files deleted with 3563 messages, ",
+        "             above 85%: 3 of 4 log files deleted with 3567 messages, ",
+        "             above 90%: 3 of 4 log files", "messages are refused",
         "2 of 4 log files would be deleted, 5 files in all", "the log would then start at 2097152",
         "changed 3d01h ago, kept 72h", "warning      ",
         "5 delayed messages of level 4 still pending would be deleted",
@@ -675,15 +681,13 @@ def test_refusals_are_shown_with_the_plan(
     assert main([*arguments, "--write-plan", str(plan)]) == 1
     text, note = capsys.readouterr()
     (refused,) = [line for line in text.splitlines() if line.startswith("refused ")]
-    assert "messages that consumers still need would be deleted: " in refused and refused.endswith(
-        "(--force)"
-    )
+    assert refused.startswith("refused      --apply is refused without --force: messages that consumers ")
     assert f"to apply the plan: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
     guard = root / "commitlog" / "rmqtool-repair"
     guard.write_bytes(b"R")
     assert main(arguments) == 1
     text, note = capsys.readouterr()
-    assert "refused      a repair of this store was interrupted" in text
+    assert "refused      --apply is refused: a repair of this store was interrupted" in text
     assert note.endswith("would be deleted; --apply would be refused\n")
 
 
@@ -702,11 +706,59 @@ def test_free_space_that_cannot_be_reached(
     assert main(["expire", str(root), "--at", str(now), "--until-free", "100G"]) == 1
     said = f"--until-free cannot be reached: 99.0 GiB are free, deleting would free {format_size(gain)};"
     assert said in capsys.readouterr().out
-    found = run(root, "--at", now, "--until-free", str((99 << 30) + 1))[1]
+    found = run(root, "--at", now, "--until-free", f"{(99 << 30) + 1}B")[1]
     assert found["goal"]["missing_bytes"] == 0 and found["totals"]["files_going"] > 0
     assert main(["expire", str(root), "--at", str(now), "--until-free", "98G"]) == 0
     assert "cannot be reached" not in capsys.readouterr().out
     assert run(root, "--at", now)[1]["goal"] is None
+
+
+def test_a_part_of_the_disk_to_be_free(run: Run, store: tuple[Path, int]) -> None:
+    """A percentage is of the fullest disk, which has 100 GiB here, 99 of them free."""
+    root, now = store
+    found = run(root, "--at", now, "--until-free", "99%")[1]
+    assert found["goal"]["wanted_bytes"] == 99 << 30 and found["totals"]["files_going"] == 0
+    found = run(root, "--at", now, "--until-free", "99.001%")[1]
+    assert found["goal"]["wanted_bytes"] == round(0.99001 * (100 << 30))
+    assert found["totals"]["files_going"] > 0
+    assert "99.0 GiB are not free yet" in found["files"][0]["reason"]
+
+
+@pytest.mark.parametrize("text", ["100", "0", "0%", "100%", "%", "-5%", "much"])
+def test_free_space_without_a_unit_is_refused(
+    store: tuple[Path, int], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """100 was taken for 100 bytes."""
+    root, now = store
+    for option in ("--until-free", "--disk-used"):
+        assert main(["expire", str(root), "--at", str(now), f"{option}={text}"]) == 2
+        assert option in capsys.readouterr().err or text == "much"
+
+
+def test_a_disk_that_were_full(
+    run: Run, store: tuple[Path, int], disks: Callable[[int], None], tmp_path: Path
+) -> None:
+    """--disk-used and the table give what a disk that is as full gives."""
+    root, now = store
+    later = now + 6 * HOUR_MS  # no hour of deleteWhen
+    names_of = ("log_files_going", "freed_bytes", "messages_going")
+    table = {row["limit"]: row for row in run(root, "--at", later)[1]["what_if"]}
+    assert run(root, "--at", later)[1]["totals"]["files_going"] == 0
+    for percent, limit in ((76, "diskMaxUsedSpaceRatio"), (86, "diskSpaceCleanForciblyRatio"),
+                           (91, "diskSpaceWarningLevelRatio")):  # fmt: skip
+        assumed = run(root, "--at", later, "--disk-used", f"{percent}%")[1]
+        disks(percent)
+        real = run(root, "--at", later)[1]
+        disks(1)
+        assert assumed["disk_used_ratio"] == percent / 100 and real["disk_used_ratio"] is None
+        for key in ("totals", "files", "unconsumed", "commit_log", "trigger"):
+            assert assumed[key] == real[key], key
+        going = real["commit_log"]["files_going"]
+        found = tuple(table[limit][name] for name in names_of)
+        assert found == (going, real["totals"]["freed_bytes"], real["totals"]["messages_going"])
+        assert going > 0
+    assert main(["expire", str(root), "--disk-used", "92%", "--apply"]) == 2
+    assert main(["expire", str(root), "--disk-used", "92%", "--write-plan", str(tmp_path / "plan")]) == 2
 
 
 def test_archive_is_named_and_can_be_copied_back(

@@ -16,12 +16,15 @@ from typing import Any
 
 import pytest
 
+from rmqtool.broker.expiry_rules import Disk, Disks
 from rmqtool.cli import main
 from rmqtool.commands import COMMANDS
+from rmqtool.commands.verdicts import cost_of_start
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.formats import message
 from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
+from rmqtool.repair.expire import expiry
 from rmqtool.report.doctor import CERTAINTIES, SEVERITIES, Examination, examine
 from rmqtool.report.host import look_at_host
 from tests import ROOT
@@ -119,17 +122,127 @@ def test_the_text_fits_80_columns(
     monkeypatch.setenv("COLUMNS", "200")
     store = store_copy(name).rename(store_copy("ok_497_clean").parent / "the store's copy")
     capfd.readouterr()
-    main(["doctor", str(store), "--no-host"])
+    main(["doctor", str(store), "--no-host", "--all"])
     lines = capfd.readouterr().out.splitlines()
     assert lines[0].startswith("verdict   ")
     for line in lines:
-        if line.startswith("  run "):
+        if line.startswith(("  run ", "next ")):
             words = shlex.split(line)
             assert words[1] == "rmqtool" and words[2] in COMMANDS
             assert words[3] == str(store) or words[2] == "problems"
         else:
             assert len(line) <= WIDTH or str(store) in line
     assert main(["verify", str(store), "--severity", "error"]) in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT)
+
+
+def zero(root: Path) -> None:
+    """A page of an old file is zeroed; the broker was killed."""
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(602_112)
+        file.write(bytes(4096))
+    (root / "abort").touch()
+
+
+def cut(root: Path) -> None:
+    """The last file is cut; the broker was killed."""
+    os.truncate(root / "commitlog" / f"{3 << 20:020}", 300_000)
+    (root / "abort").touch()
+
+
+def without_queue(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue/pubTopicOne")
+
+
+def without_offsets(root: Path) -> None:
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+
+
+def sound(root: Path) -> None:
+    """Nothing is changed."""
+
+
+SITUATIONS: tuple[tuple[Callable[[Path], None], int, str], ...] = (
+    (sound, 1, "verify STORE --pass bodies"), (zero, 1, "recover STORE"), (cut, 1, "recover STORE"),
+    (without_queue, 1, "recover STORE"), (without_offsets, 1, "problems CF08"), (sound, 92, "expire STORE"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "percent", "wanted"), SITUATIONS)
+def test_a_small_terminal_shows_the_answer_and_one_next_command(
+    damage: Callable[[Path], None],
+    percent: int,
+    wanted: str,
+    cases: Library,
+    tmp_path: Path,
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """80x24: the verdict, the worst with its cost, and at the end one command, which is not refused.
+
+    What a start costs is said in the words of recover, for the broker of the store.
+    """
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    damage(root)
+
+    def disks(store: Store, folders: Any) -> Disks:
+        device = store.layout.commit_log[0].path.stat().st_dev
+        return Disks({device: Disk(percent << 30, (100 - percent) << 30)}, (device,), device)
+
+    monkeypatch.setattr(expiry, "_disks", disks)
+    monkeypatch.chdir(tmp_path)
+    main(["doctor", "store", "--no-host"])
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 23 and max(map(len, lines)) <= WIDTH
+    assert [line[10:] for line in lines if line.startswith("next ")] == [
+        f"rmqtool {wanted}".replace("STORE", "store")
+    ]
+    assert lines[-1].startswith("next ") and not any("  run " in line for line in lines)
+    text = " ".join(line.strip() for line in lines)
+    assert "recovered range" not in text
+    assert main(shlex.split(lines[-1])[2:]) in (EXIT_OK, EXIT_FINDINGS)
+    out = capfd.readouterr().out
+    assert wanted.startswith("expire") or "refused" not in out
+    main(["recover", "store", "--format", "json"])
+    predictions = json.loads(capfd.readouterr().out)["predictions"]
+    (own,) = [row for row in predictions if row["broker"] == "5.4"]
+    assert f"A start of 5.4 {cost_of_start(own) or 'loses nothing'}." in text
+    if percent > 90:
+        assert "disk_full" in text and "refuses messages" in text
+    main(["doctor", "store", "--no-host", "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert shlex.split(found["next"])[1] == wanted.split()[0]
+    if damage in (zero, cut):
+        assert not any("rebuild" in (row["command"] or "") for row in found["results"])
+        assert "rebuild" not in text
+
+
+def test_all_results_are_shown_on_request(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """What does not fit is named, and --all shows it."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    cut(root)
+    main(["doctor", str(root), "--no-host"])
+    short = capfd.readouterr().out
+    main(["doctor", str(root), "--no-host", "--all"])
+    full = capfd.readouterr().out
+    blocks = re.findall(r"^(?:CRITICAL|WARNING|NOTICE), \w+: (\w+)", full, re.MULTILINE)
+    assert {"CL21", "CQ03", "CP04"} <= set(blocks)
+    assert "rmqtool doctor --all" in " ".join(short.split())
+    for name in blocks:
+        assert name in short
+
+
+def test_a_damaged_ledger_leads_to_copy(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Recover refuses a DLedger log."""
+    root = cases.copy("kind_dledger_540", tmp_path / "store")
+    log = max((root / "dledger-n0/data").iterdir(), key=lambda path: path.stat().st_size)
+    with log.open("r+b") as file:
+        file.seek(2000)
+        file.write(b"\xff" * 64)
+    assert main(["doctor", str(root), "--no-host"]) == EXIT_FINDINGS
+    out = capfd.readouterr().out
+    assert out.splitlines()[-1] == f"next      rmqtool copy {root} --output NEW"
+    assert "rmqtool recover" not in out
 
 
 def test_json_has_everything(cases: Library, capfd: Capture) -> None:

@@ -1,0 +1,33 @@
+"""`rmqtool problems`: the text of a code fits a terminal, and its source is one that a user can follow."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_OK
+from rmqtool.problems import PROBLEMS
+
+_SOURCE = re.compile(r"(?:[A-Z]\w+(?:\.[A-Z]\w+)?(?:#\w+)?|#\w+)(?:, |$)|rmqtool-?\w*\(\d\)(?:, [A-Z ]+)?$")
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_every_code_fits_80_columns(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["problems", *(each.code for each in PROBLEMS)]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    for each in PROBLEMS:
+        for text in (each.message, each.broker, each.repair or "none", each.source):
+            assert " ".join(text.split()) in words, each.code
+
+
+def test_sources_are_classes_of_rocketmq_or_pages_of_the_manual() -> None:
+    """Not the papers that this project was made from, which no user has."""
+    for each in PROBLEMS:
+        assert "".join(match[0] for match in _SOURCE.finditer(each.source)) == each.source, each.code
