@@ -121,6 +121,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
     for each in found.diagnoses:
         is_cured_next = not cured and each.severity != "notice" and tuple(each.command) == tuple(words)
         block = ["", *_short_block(found, each, with_cure=is_cured_next)]
+        if is_cured_next and len(block) > room - _REST_LINES:  # the command says it, too
+            block = ["", *_short_block(found, each, with_cure=False)]
         if rest or each.severity == "notice" or len(block) > room - _REST_LINES:
             rest.append(each)
             continue

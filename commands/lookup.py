@@ -585,16 +585,13 @@ class _Damage:
 
 
 def _in_words(row: Row) -> Row:
-    """Return a row of a trace for the table: its state in words, its key without its middle."""
-    key, state = row["uniq_key"], row["state"]
+    """Return a row of a trace for the table: its state in words."""
+    state = row["state"]
     if row["kind"] == "group" and state == "no_group":
         state = row["detail"]["reason"]
-    if key is not None and len(key) > _KEY_SHOWN:
-        key = f"{key[:6]}…{key[-_KEY_SHOWN + 7 :]}"  # keys of one producer differ at their ends
-    return row | {"uniq_key": key, "state": GROUP_STATES.get(state, state)}
+    return row | {"state": GROUP_STATES.get(state, state)}
 
 
-_KEY_SHOWN = 20
 _FATES_SHOWN = 20  # traced messages that are summed up in a sentence
 _NAMES_SHOWN = 5
 _NAME_MAX = 200

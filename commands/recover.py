@@ -378,7 +378,7 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
-    ("give up bytes of it", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    ("give up log bytes", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
     ("shorten queues", _cut_queues, lambda plan: "0"),

@@ -87,9 +87,9 @@ plan         4 changes, ...
 a start would         4.9                   5.4                   recover
 --------------------  --------------------  --------------------  ---------
                       load                  load
-scan the log from     3145728               3145728               its start
+examine the log from  3145728               3145728               the start
 end the log at        3511773               3511773               3718465
-bytes after that end  201.8 KiB             201.8 KiB             0
+give up log bytes     201.8 KiB             201.8 KiB             0
 lose sound messages   261                   261                   0
 ...
 damaged      1 record ...

@@ -7,11 +7,12 @@ in this order:
     2. headers break at their underscores
     3. empty columns, bars, size and physical_offset are left out while a text has less than TEXT_ROOM columns
     4. body and text are cut, down to TEXT_FLOOR columns; text is then left out
-    5. then the other texts are cut, the widest first; reason and message continue on more lines instead
+    5. then the other texts are cut, the widest first; sentences continue on more lines instead
     6. whole columns are left out; `left_out` names all that are
 
-Numbers, times and hex are never cut, paths in their middle. Only this file uses tabulate and wcwidth, and
-loads them for texts that are not ASCII: loading them takes a fifth of the start of `info`.
+Numbers, times and hex are never cut, paths in their middle, unique keys at their start. Only this file uses
+tabulate and wcwidth, and loads them for texts that are not ASCII: loading them takes a fifth of the start
+of `info`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _LONGEST_RULE = 120  # below the header of the last column
 _END = "."  # stands for the text of the last column while the others are aligned
 _FIRST_TO_GO = ("share", "size", "physical_offset", "length")
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
-_CONTINUES = ("message", "reason")  # sentences: broken between words, not cut
+_CONTINUES = ("message", "reason", "state")  # sentences: broken between words, not cut
+_ENDS_DIFFER = ("uniq_key", "offset_msg_id")  # of one producer they begin alike: they lose their beginning
 _STAY = ("problem", "severity", "kind", "status")  # the last to be left out, after the first column
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
@@ -311,7 +313,7 @@ class _Column:
             return [[text] for text in self.texts]
         if self.header in _CONTINUES:
             return [_broken(text, width) for text in self.texts]
-        cut = _cut_path if self.header == "path" else _cut
+        cut = _cut_path if self.header == "path" else _cut_start if self.header in _ENDS_DIFFER else _cut
         return [[cut(text, width)] for text in self.texts]
 
 
@@ -343,6 +345,14 @@ def _cut(text: str, limit: int) -> str:
     # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
     end = bisect_right(range(len(text)), limit - 1, key=lambda end: _width(text[:end])) - 1
     return text[: max(end, 0)] + "…"
+
+
+def _cut_start(text: str, limit: int) -> str:
+    """`text`, at most `limit` columns wide, without its beginning if it is wider."""
+    width = _width(text)
+    if width <= limit or width != len(text):
+        return _cut(text, limit)
+    return f"…{text[len(text) - limit + 1 :]}"
 
 
 def _cut_path(text: str, limit: int) -> str:
