@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -133,12 +133,7 @@ def expire(
     from rmqtool.repair.expire.report import report
 
     output = shown.writer(changes=change.apply)
-    _check_options(change, archive)
-    if disk_used is not None and (change.apply or change.write_plan is not None):
-        raise UsageError("--disk-used only shows what would be deleted", hint="omit --disk-used to delete")
-    given = (at, keep_hours, until_free, before, broker, disk_used)
-    if change.plan is not None and any(value not in (None, []) for value in given):
-        raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
+    _check_options(change, archive, disk_used, (at, keep_hours, until_free, before, broker))
     if change.plan is None:
         chosen = _options(at, keep_hours, until_free, before, broker, disk_used, shown.tz)
         file = None
@@ -151,17 +146,12 @@ def expire(
         expiry, manifest = _applied(store, chosen, file, output, force=change.force, archive=archive)
     else:
         expiry, refusals, in_use = _planned(store, chosen, output, change.write_plan)
-    found = {
-        "path": str(store.store),
-        "applied": change.apply,
-        "in_use": in_use,
-        "disk_used_ratio": chosen.disk_used_ratio,
-        **report(expiry, chosen.now_ms, applied=change.apply),
+    found: Row = {
+        "path": str(store.store), "applied": change.apply, "in_use": in_use,
+        "disk_used_ratio": chosen.disk_used_ratio, **report(expiry, chosen.now_ms, applied=change.apply),
         "refusals": [refusal.row() for refusal in refusals],
-    }
-    if manifest is not None:
-        found["manifest"] = str(manifest)
-    found = with_times(found, shown.zone)
+    }  # fmt: skip
+    found = with_times(found | ({} if manifest is None else {"manifest": str(manifest)}), shown.zone)
     output.write_object(found, expire_lines(found, shown.zone, everything=all))
     if expiry.trigger is not None:
         options.note_assumed_version(output, expiry.rules_of, "--broker")
@@ -169,7 +159,13 @@ def expire(
     return _exit_code(expiry, applied=change.apply)
 
 
-def _check_options(change: options.PlanOptions, archive: Path | None) -> None:
+def _check_options(
+    change: options.PlanOptions, archive: Path | None, disk_used: str | None, rules: Sequence[object]
+) -> None:
+    if disk_used is not None and (change.apply or change.write_plan is not None):
+        raise UsageError("--disk-used only shows what would be deleted", hint="omit --disk-used to delete")
+    if change.plan is not None and any(value not in (None, []) for value in (*rules, disk_used)):
+        raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
     if archive is not None and not change.apply:
         raise UsageError("--archive needs --apply", hint="add --apply, or omit --archive")
     if change.plan is not None and not change.apply:

@@ -120,21 +120,10 @@ def verify(
                 progress=bar.advance,
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-        layout = opened.layout
-        is_ledger = layout.ledger is not None
-        is_in_files = not is_ledger and not layout.has_queues_in_rocksdb
-        is_repairable = layout.kind == "store" and opened.is_local and is_in_files
-        stake = list(_at_stake(opened, ranges, topics)) if layout.kind == "store" else []
-    writer.note(summary(report, counts))
-    for text in stake:
+        texts = [summary(report, counts), *_at_stake(opened, ranges, topics)]
+        texts += _next_texts(opened, store, counts)
+    for text in texts:
         writer.note(text)
-    if is_ledger and counts["error"]:
-        copies = store.command("copy", "--output", "NEW")
-        writer.note(f"to write the sound messages as a store without DLedger: {copies}")
-    if is_repairable and (counts["error"] or counts["warning"]):
-        writer.note(
-            f"to see what a broker's start would do, and to repair the store: {store.command('recover')}"
-        )
     return worst_exit_code(*codes)
 
 
@@ -150,14 +139,29 @@ def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str
         topics.add(str(topic))
 
 
+def _next_texts(opened: Store, store: options.StoreOptions, counts: Counter[str]) -> Iterator[str]:
+    """Yield the command to run next, if the store is damaged and a command can do something about it."""
+    layout = opened.layout
+    if layout.ledger is not None:
+        if counts["error"]:
+            copies = store.command("copy", "--output", "NEW")
+            yield f"to write the sound messages as a store without DLedger: {copies}"
+        return
+    is_repairable = layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb
+    if is_repairable and (counts["error"] or counts["warning"]):
+        yield f"to see what a broker's start would do, and to repair the store: {store.command('recover')}"
+
+
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:
     """Yield which topics the damage concerns."""
     from rmqtool.check.verify import topics_at_stake
 
+    if store.layout.kind != "store":
+        return
     if ranges:
         counts = topics_at_stake(store, ranges)
         if counts is None:
-            yield "topics at stake: too many queues to look for them; rmqtool recover names them"
+            yield "at stake in the log: not looked for; rmqtool recover names the lost messages"
         elif counts:
             yield f"at stake in the log: {by_name(counts, 'message')}"
         else:

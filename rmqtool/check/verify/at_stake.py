@@ -16,13 +16,17 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
     """How many messages of each topic begin in ranges [start, stop) of the log and are not sound, by queues.
 
     A range may begin with a record that is sound but for its end. None if there are too many queues and
-    ranges, or too many units in them.
+    ranges, or too many units in them, or the queues cannot be read.
     """
-    if len(store.queues) * len(ranges) > _SEARCHES_MAX:
+    try:
+        queues = store.queues
+    except InputError:  # of a form that cannot be read
+        return None
+    if len(queues) * len(ranges) > _SEARCHES_MAX:
         return None
     counts: dict[str, int] = {}
     left = _READ_MAX
-    for (topic, _), queue in store.queues.items():
+    for (topic, _), queue in queues.items():
         try:
             for start, stop in ranges:
                 numbers = range(queue.number_after(start - 1), queue.number_after(stop - 1))
