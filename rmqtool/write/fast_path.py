@@ -23,6 +23,7 @@ from rmqtool.write.records.record_parts import TopicParts, load_crc32
 from rmqtool.write.records.tables import tables_for
 
 if TYPE_CHECKING:
+    from rmqtool.write.reput import Reput
     from rmqtool.write.store_writer import StoreWriter
     from rmqtool.write.targets import Turns
 
@@ -50,8 +51,9 @@ class _Topic:
 class FastPath:
     """Puts ordinary messages of one writer."""
 
-    def __init__(self, writer: StoreWriter) -> None:
+    def __init__(self, writer: StoreWriter, reput: Reput) -> None:
         self._writer = writer
+        self._reput = reput
         self._log = writer.log
         self._tables = tables_for(writer.options)
         self._topics: dict[str, _Topic | None] = {}
@@ -59,33 +61,32 @@ class FastPath:
     def put(self, message: NewMessage) -> PutResult | None:
         """Store `message` when it is an ordinary one; None, with nothing done, when it is not."""
         topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
+        tables, tags, keys, now_ms = self._tables, message.tags, message.keys, _time_ns() // 1_000_000
         known = self._topics.get(topic)
-        if known is None or isinstance(own, bytes) or type(body) is not bytes or not _is_ordinary(message):
+        if known is None or type(own) is bytes or type(body) is not bytes or not _is_ordinary(message):
             return None
-        tables, tags, keys = self._tables, message.tags, message.keys
-        plan = tables.plans.get((not tags, not keys, message.wait, tuple(own)))
+        plan = tables.plans.get((not tags, not keys, message.wait, tuple(own) if own else ()))
         if plan is None or not plan.template or (queue_id is not None and not 0 <= queue_id < known.count):
             return None
         born_host, store_host, _, head_size, pack_head = tables.own_hosts
-        now_ms = _time_ns() // 1_000_000
         values = [*own.values()] if own else []
         if tags:
             values.append(tags)
         if keys:
-            values.append(keys if isinstance(keys, str) else _join_keys(keys))
+            values.append(keys if type(keys) is str else _join_keys(keys))
         values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
         text = plan.template % plan.pick(values)
-        if "" in values or VALUE_END in "".join(values) or not text.isascii():
+        if text.count(VALUE_END) != plan.ends or "" in values or not text.isascii():
             return None
         magic, topic_bytes, _ = known.parts
         size = head_size + len(body) + len(topic_bytes) + LENGTH_SIZE + len(text)
         if len(body) > tables.body_limit or len(text) > tables.properties_limit or size > tables.record_limit:
             return None
-        tail = topic_bytes + pack_length(len(text)) + text.encode()
-        crc = _crc32(body) & CRC_MASK
+        tail, crc = text.encode(), _crc32(body) & CRC_MASK
         writer, log = self._writer, self._log
         with writer.lock:
-            writer.check_writable()
+            if writer.is_closed or writer.is_broken or self._reput.error is not None:
+                return None  # the long way says why
             offset = log.end
             if size > log.limit - offset:
                 return None
@@ -95,13 +96,15 @@ class FastPath:
                     return None
                 known.turns.next = queue_id + 1 if queue_id + 1 < known.count else 0
             queue = known.queues[queue_id]
-            queue_offset, stored_at = queue.next, _time_ns() // 1_000_000
+            queue_offset, stored_at = queue.next, now_ms
+            if stored_at < log.store_timestamp:  # others were stored while this one waited
+                stored_at = _time_ns() // 1_000_000
             head = pack_head(
                 size, magic, crc, queue_id, 0, queue_offset, offset, 0, now_ms, born_host, stored_at,
                 store_host, 0, 0, len(body),
             )  # fmt: skip
             try:
-                log.append(_join((head, body, tail)), offset)
+                log.append(_join((head, body, topic_bytes, pack_length(len(text)), tail)), offset)
                 log.store_timestamp = stored_at
                 queue.next = queue_offset + 1
             except BaseException as error:

@@ -180,8 +180,8 @@ class StoreWriter:
         self.lock = RLock()  # the put lock
         self._lock_file = opened.lock
         self._save_lock = Lock()
-        self._closed = False
-        self._broken = False
+        self.is_closed = False
+        self.is_broken = False
         self._waits = opened.options.flush == "sync"
         self._state = StateFiles(opened.root, opened.options.profile)
         with ExitStack() as undo:
@@ -204,7 +204,7 @@ class StoreWriter:
             undo.callback(self._found.close)
             self.offsets = QueueOffsets(self._found)
             undo.pop_all()
-        self._fast_path = FastPath(self)
+        self._fast_path = FastPath(self, self._reput)
         self._many: ManyAppender | None = None
         self._group_commit = GroupCommit(self.log)
         self._flusher = TimedFlush(self.log, opened.options)
@@ -241,7 +241,7 @@ class StoreWriter:
             try:
                 writer.log.room()  # makes the first file: the next opening finds its size nowhere else
             except BaseException:
-                writer._broken = True  # `abort` stays
+                writer.is_broken = True  # `abort` stays
                 with suppress(RmqtoolError):
                     writer.close()
                 raise
@@ -451,7 +451,7 @@ class StoreWriter:
 
     def disown(self) -> None:
         """Mark the store closed without writing; another process owns it now."""
-        self._closed = True
+        self.is_closed = True
         self._lock_file.release()  # this process's copy; the other one still holds it
 
     def interrupted(self, error: BaseException) -> None:
@@ -461,13 +461,13 @@ class StoreWriter:
         queue offsets may not fit together: nothing more is put, and the store is left as after a crash.
         """
         if not isinstance(error, RmqtoolError):
-            self._broken = True
+            self.is_broken = True
 
     def check_writable(self) -> None:
         """Raises UnwritableError after a failure or an interruption, UsageError when closed."""
-        if self._closed:
+        if self.is_closed:
             raise UsageError("the store is closed")
-        if self._broken:
+        if self.is_broken:
             raise UnwritableError("a put was interrupted in the middle", path=self.root,
                                   hint="close the store: it is left as after a crash")  # fmt: skip
         if self._reput.error is not None:
@@ -481,7 +481,7 @@ class StoreWriter:
 
     def dispatch(self) -> int:
         """Bring queues and index level with the log; the physical offset reached. Raises UnwritableError."""
-        if self._closed:
+        if self.is_closed:
             raise UsageError("the store is closed")
         self.log.commit()
         return self._reput.catch_up().position
@@ -508,16 +508,16 @@ class StoreWriter:
             UnwritableError: that failed. The store is closed, but left as after a crash: `abort` stays.
         """
         with self.lock:
-            if self._closed:
+            if self.is_closed:
                 return
-            self._closed = True
+            self.is_closed = True
         self._flusher.stop()
         self._reput.stop()
         try:
             with hint_unclean(self.root):
                 self._save()
                 self.log.close()
-                if not self._broken:
+                if not self.is_broken:
                     self._state.mark_closed()
         except BaseException:
             self.log.abandon()

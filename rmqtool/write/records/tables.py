@@ -48,13 +48,15 @@ class Plan(NamedTuple):
         template: the string with `%s` for each value that the message gives; empty: there is none,
             as a rule looks at one of the names.
         pick: puts those values, given as its own ones, TAGS, KEYS, UNIQ_KEY, into stored order.
+        ends: how often VALUE_END stands in the string, if no value holds one.
     """
 
     template: str
     pick: Callable[[Sequence[str]], str | tuple[str, ...]]
+    ends: int
 
 
-NO_PLAN = Plan("", itemgetter(0))
+NO_PLAN = Plan("", itemgetter(0), 0)
 
 
 class Tables:
@@ -123,7 +125,7 @@ def _plan(options: WriteOptions, no_tags: bool, no_keys: bool, wait: bool, names
     pick: Callable[[Sequence[str]], str | tuple[str, ...]] = itemgetter(
         *(slots.index(name) for name in order if name not in given)
     )
-    return Plan(text, pick)
+    return Plan(text, pick, text.count(properties.VALUE_END))
 
 
 def _literal(text: str) -> str:
