@@ -41,8 +41,10 @@ from rmqtool.storage.profile import Profile
 UnitT = TypeVar("UnitT", Unit, BatchUnit)
 
 _RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from the end
-_TAIL = 256  # units before the first hole of a file that are read at once
-_WALK_LIMIT = 64 << 10  # bytes of units that are walked one by one; above, bisected
+TAIL_UNITS = 256
+"""Units before the first hole of a file that are read at once."""
+WALK_LIMIT = 64 << 10
+"""Bytes of units that are walked one by one; a longer file is bisected."""
 BLOCK = 4096  # units read at once
 
 
@@ -52,6 +54,20 @@ class Span(NamedTuple):
     min_offset: int
     max_offset: int
     last: Unit | BatchUnit | None
+
+
+class End(NamedTuple):
+    """Where a queue of 20-byte units ends, as `newest` has seen it.
+
+    Attributes:
+        end: the number of the first unit that is not present.
+        last: the unit before it.
+        first_physical_offset: in the queue's first unit; None where that was not read.
+    """
+
+    end: int
+    last: Unit
+    first_physical_offset: int | None
 
 
 class _Units(ABC, Generic[UnitT]):
@@ -297,7 +313,7 @@ class _Units(ABC, Generic[UnitT]):
         """(how many units at the start of `file` are present, the last of them if it was seen)."""
         numbers, size = self.numbers_of(file), self.unit_size
         first, total = numbers.start, len(numbers)
-        if total * size <= _WALK_LIMIT:
+        if total * size <= WALK_LIMIT:
             last = None
             for count, unit in enumerate(self.decode(self.data(file, first, numbers.stop))):
                 if not unit.is_present:
@@ -307,7 +323,7 @@ class _Units(ABC, Generic[UnitT]):
         # A unit in a hole is zero. Mostly the units end in the last block before the first hole.
         hole = self._open_files.first_hole(file.place, file.size)
         stop = min(total, -(-hole // size))
-        start = max(stop - _TAIL, 0)
+        start = max(stop - TAIL_UNITS, 0)
         before = min(start, 1)
         data = self.data(file, first + start - before, first + stop)
         if before and self._present_at(data, 0) is None:
@@ -377,6 +393,16 @@ class ConsumeQueue(_Units[Unit]):
         """See the base class."""
         return decode_unit(data, position)
 
+    def seen_span(self, seen: End, min_physical_offset: int, profile: Profile) -> Span:
+        """As `span`, of a queue whose end was seen, with few reads or none."""
+        end, last, first = seen
+        if (
+            profile.searches_min_offset and self.start == 0
+            and first is not None and min(first, last.physical_offset) >= min_physical_offset
+        ):  # fmt: skip
+            return Span(0, end, last)  # as `_searched_min_offset` finds it
+        return Span(self._min_offset(min_physical_offset, profile, end, last), end, last)
+
     def tags_code(self, unit: Unit) -> int | None:
         """See the base class."""
         return self.extension.tags_code(unit.tags_code)
@@ -415,7 +441,7 @@ class ConsumeQueue(_Units[Unit]):
         if not self.files:
             return 0
         count = self._count_in_first(end)
-        if count * UNIT_SIZE <= _WALK_LIMIT:
+        if count * UNIT_SIZE <= WALK_LIMIT:
             units = self.decode(self.data(self.files[0], self.start, self.start + count))
             offsets = (unit.physical_offset for unit in units)
             found = next((n for n, offset in enumerate(offsets) if offset >= min_physical_offset), count)

@@ -28,7 +28,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.commit_log import CommitLog, sound
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.log_heads import Head
-from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, open_queue
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, End, Span, open_queue
 from rmqtool.read.selection import Selection
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
@@ -46,6 +46,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+_MANY_QUEUES = 500  # worth loading numpy to look at their ends together
 _MERGE_UNITS = 1 << 18  # units held in memory on a way back through all queues
 
 
@@ -262,14 +263,36 @@ class Store:
     def newest_units(self) -> NewestUnits:
         """Look at the end of every queue, once; for a caller that needs more than one thing of it."""
         found: dict[tuple[str, int], tuple[int, Unit | BatchUnit]] = {}
-        for key, queue in self.queues.items():
+        seen = self._seen_ends()
+        for key in self.queues:
             try:
-                end, unit = queue.end_and_last()
+                end, unit = seen[key][:2] if key in seen else self.queues[key].end_and_last()
             except UnreadableError:
                 continue
             if unit is not None:
                 found[key] = end - 1, unit
         return NewestUnits(found)
+
+    def spans(self) -> Iterator[tuple[tuple[str, int], Span | UnreadableError]]:
+        """Topic and queue id of every queue, and its span, or why it cannot be read."""
+        seen = self._seen_ends()
+        start, profile = self.commit_log.min_offset, self.profile
+        for key, queue in self.queues.items():
+            try:
+                if key in seen and isinstance(queue, ConsumeQueue):
+                    yield key, queue.seen_span(seen[key], start, profile)
+                else:
+                    yield key, queue.span(start, profile)
+            except UnreadableError as error:
+                yield key, error
+
+    def _seen_ends(self) -> Mapping[tuple[str, int], End]:
+        """The ends of queues, as far as they can be seen together; none where there are few queues."""
+        if len(self.queues) < _MANY_QUEUES:
+            return {}
+        from rmqtool.queue.newest import ends_of
+
+        return ends_of(self.layout.consume_queues.values())
 
     # messages
 

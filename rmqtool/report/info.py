@@ -164,12 +164,11 @@ def _file_heads(store: Store, unreadable: _Unreadable) -> list[Head]:
 def _spans(store: Store, unreadable: _Unreadable) -> Spans:
     """Offsets and newest unit of every queue that can be read."""
     spans: Spans = {}
-    start, profile = store.commit_log.min_offset, store.profile
-    for key, queue in store.queues.items():
-        try:
-            spans[key] = queue.span(start, profile)
-        except UnreadableError as error:
-            unreadable.note(error)
+    for key, span in store.spans():
+        if isinstance(span, UnreadableError):
+            unreadable.note(span)
+        else:
+            spans[key] = span
     return spans
 
 

@@ -63,7 +63,7 @@ class FastPath:
         topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
         tables, tags, keys, now_ms = self._tables, message.tags, message.keys, _time_ns() // 1_000_000
         known = self._topics.get(topic)
-        if known is None or type(own) is bytes or type(body) is not bytes or not _is_ordinary(message):
+        if known is None or isinstance(own, bytes) or type(body) is not bytes or not _is_ordinary(message):
             return None
         plan = tables.plans.get((not tags, not keys, message.wait, tuple(own) if own else ()))
         if plan is None or not plan.template or (queue_id is not None and not 0 <= queue_id < known.count):

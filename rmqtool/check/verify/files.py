@@ -144,7 +144,7 @@ def _queue(layout: StoreLayout, queue: QueueFiles, size: int, sizes: _Sizes) -> 
     for stray in queue.strays:
         yield finding("CQ11", layout.relative(stray))
     for file in queue.files:
-        if layout.kind == "store" and sizes.is_wrong(file.path, file.size, size):
+        if file.size != size and layout.kind == "store" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CQ09", layout.relative(file.path), 0, file.size, expected_bytes=size)
     for before, after in _pairs(queue.files):
         start, stop = before.file_from_offset + size, after.file_from_offset

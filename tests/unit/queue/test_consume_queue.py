@@ -115,8 +115,8 @@ class TestQueueOffsets:
         files = QueueFiles("T", 0, root, (StoreFile(path, 0, 20_000),))
         with OpenFiles() as opened, pytest.MonkeyPatch.context() as patched:
             for limit, tail in ((1 << 20, 256), (0, 256), (0, 3)):
-                patched.setattr(consume_queue, "_WALK_LIMIT", limit)
-                patched.setattr(consume_queue, "_TAIL", tail)
+                patched.setattr(consume_queue, "WALK_LIMIT", limit)
+                patched.setattr(consume_queue, "TAIL_UNITS", tail)
                 queue = ConsumeQueue(files, opened)
                 assert queue.max_offset() == present
                 for log_starts_at in (0, 5050, 89_900):
