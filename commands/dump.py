@@ -103,10 +103,7 @@ def dump(
     and for --explain of an offset that no file contains; 4 when the file of --output exists or would lie
     in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    from functools import partial
-
     from rmqtool.report.dump.kinds import Dump
-    from rmqtool.report.export.lines import LineMaker, can_be_lines
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     if raw and shown.shapes_rows:
@@ -130,9 +127,7 @@ def dump(
             return _explain(task, kind, explain, writer)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
             task.progress = bar.advance
-            line_format = writer.line_format
-            if line_format is not None and can_be_lines(opened, writer.fields, form):
-                task.lines = partial(LineMaker, writer.fields, form, line_format)
+            _read_columns(task, writer)
             if raw:
                 count = _write_raw(task.raw(), output, opened, writer)
             else:
@@ -144,6 +139,23 @@ def dump(
             note_batch_records([opened], selection, writer)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
+
+
+def _read_columns(task: Dump, writer: Output) -> None:
+    """Let large parts of the log be read as columns, where the output allows it."""
+    from functools import partial
+
+    from rmqtool.report.dump.log import TABLE_FIELDS
+    from rmqtool.report.export.lines import CellMaker, LineMaker, can_be_lines
+    from rmqtool.table import TABLE_BLOCK_ROWS
+
+    names, form = writer.fields, task.form
+    if not can_be_lines(task.store, names, form):
+        return
+    if writer.line_format is not None:
+        task.lines = partial(LineMaker, names, form, writer.line_format)
+    elif writer.takes_cells:
+        task.cells = partial(CellMaker, names or TABLE_FIELDS, form, TABLE_BLOCK_ROWS)
 
 
 def _taken_for(store: Store, writer: Output) -> Kind:

@@ -21,8 +21,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
-from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
-from rmqtool.table import Heading, Table
+from rmqtool.message.cells import (
+    Row,
+    TextColumns,
+    TextLines,
+    csv_text,
+    field_value,
+    json_text,
+    plain_text,
+    tsv_text,
+)
+from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Table
 from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
@@ -34,7 +43,6 @@ if TYPE_CHECKING:
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or a function that chooses them from the first block of rows."""
 
-TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more rows than these
 FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
 
@@ -113,15 +121,24 @@ class Output:
                 return "csv"
         return None
 
+    @property
+    def takes_cells(self) -> bool:
+        """Whether `write_rows` accepts `TextColumns` after the first block of rows: nothing is cut."""
+        return self._template is None and self.chosen_format == "table" and not self._terminal
+
     def write_rows(
-        self, rows: Iterable[Row | TextLines | None], columns: Sequence[str], table: Headings | None = None
+        self,
+        rows: Iterable[Row | TextLines | TextColumns | None],
+        columns: Sequence[str],
+        table: Headings | None = None,
     ) -> int:
         """Writes rows as they come; returns how many.
 
         Args:
             rows: each row's keys are among `columns`. jsonl and json show the keys that a row has, the
                 others all columns; `fields` replaces both. None announces that the next row may take long,
-                and flushes the rows so far. `TextLines` are for `line_format` only.
+                and flushes the rows so far. `TextLines` are for `line_format` only, and `TextColumns`
+                for `takes_cells`, with the columns that the table has.
             columns: every name that a row may have, in order.
             table: the columns of a table, if all would be too many to read.
 
@@ -136,11 +153,10 @@ class Output:
             return self._json_rows(rows, array=False)
         if format in ("csv", "tsv"):
             return self._separated(rows, self.fields or columns, format)
-        single = map(_single, rows)
         if format == "table":
             with self._paged():
-                return self._table(single, self.fields or table or columns)
-        return self._json_rows(single, array=True)
+                return self._table(rows, self.fields or table or columns)
+        return self._json_rows(map(_single, rows), array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
         """Raises UsageError if a name in `fields` is not in `columns`.
@@ -262,14 +278,16 @@ class Output:
 
     # formats
 
-    def _ready(self, rows: Iterable[Row | TextLines | None]) -> Iterator[Row | TextLines]:
+    def _ready(self, rows: Iterable[Row | TextLines | TextColumns | None]) -> Iterator[Row | TextLines]:
         for row in rows:
-            if row is None:
+            if isinstance(row, TextLines):
+                yield row
+            elif (single := _single(row)) is None:
                 self._flush()
             else:
-                yield row
+                yield single
 
-    def _json_rows(self, rows: Iterable[Row | TextLines | None], *, array: bool) -> int:
+    def _json_rows(self, rows: Iterable[Row | TextLines | TextColumns | None], *, array: bool) -> int:
         count = 0
         try:
             for row in self._ready(rows):
@@ -302,7 +320,9 @@ class Output:
             self._flush()
         return count
 
-    def _separated(self, rows: Iterable[Row | TextLines | None], columns: Sequence[str], format: str) -> int:
+    def _separated(
+        self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Sequence[str], format: str
+    ) -> int:
         cell, separator = (csv_text, ",") if format == "csv" else (tsv_text, "\t")
         if self._terminal:
             exact = cell
@@ -324,13 +344,26 @@ class Output:
             self._flush()
         return count
 
-    def _table(self, rows: Iterable[Row | None], columns: Headings) -> int:
+    def _table(self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Headings) -> int:
         table: Table | None = None
         count = 0
         block: list[Row] = []
         start = time.monotonic()
         try:
-            for row in rows:
+            for each in rows:
+                if each is None or isinstance(each, Mapping | TextLines):
+                    row = _single(each)
+                else:
+                    if block:
+                        ready, block = block, []
+                        table = self._write_block(table, ready, columns)
+                    from rmqtool.table_columns import ColumnLines
+
+                    assert table is not None
+                    for piece in table.block(ColumnLines(each)):
+                        self._write_bytes(piece)
+                    count += each.count
+                    continue
                 if row is not None:
                     if not block:  # rows that arrive together are shown together, with the same widths
                         start = time.monotonic()
@@ -475,9 +508,9 @@ def lost_output() -> RmqtoolError | None:
     return first
 
 
-def _single(row: Row | TextLines | None) -> Row | None:
-    if isinstance(row, TextLines):
-        raise TypeError("lines are for line_format alone")
+def _single(row: Row | TextLines | TextColumns | None) -> Row | None:
+    if row is not None and not isinstance(row, Mapping):
+        raise TypeError("lines are for line_format alone, cells for tables")
     return row
 
 

@@ -18,9 +18,9 @@ of `info`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
-from typing import SupportsInt
+from typing import Protocol, SupportsInt
 
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import Row, field_value, plain_text
@@ -29,6 +29,7 @@ from rmqtool.terminal import escape
 Heading = str | tuple[str, ...]
 """A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
 
+TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more rows than these
 TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
 TEXT_ROOM = 16  # terminal columns that a text should have: numbers that few people look for give way to it
 BODY_ROOM = 24
@@ -45,6 +46,15 @@ _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
 _SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
+
+
+class CellBlock(Protocol):
+    """Rows whose cells are texts already, in the order of the columns."""
+
+    def aligned(
+        self, is_right: Sequence[bool], widths: Sequence[int]
+    ) -> tuple[Iterator[memoryview], list[int]]:
+        """The lines with their ends in pieces, and the widths of the columns at the end: these, or wider."""
 
 
 class Table:
@@ -77,6 +87,15 @@ class Table:
         elif self._colour:
             lines[: len(titles)] = [f"\x1b[1m{line}\x1b[0m" for line in lines[: len(titles)]]
         return lines
+
+    def block(self, cells: CellBlock) -> Iterator[memoryview]:
+        """The lines of later blocks of a table that is as wide as it needs to be, in pieces."""
+        data, widths = cells.aligned(
+            [column.is_number for column in self._columns], [column.width for column in self._columns]
+        )
+        for column, width in zip(self._columns, widths, strict=True):
+            column.width = width
+        return data
 
     def _titles(self) -> list[tuple[str, ...]]:
         """The lines of the header."""
@@ -271,7 +290,7 @@ class _Column:
     @property
     def natural(self) -> int:
         """The width that the header and the cells of the block need."""
-        return max(map(_width, (*self.texts, *self.pieces)))
+        return max(map(terminal_width, (*self.texts, *self.pieces)))
 
     @property
     def floor(self) -> int:
@@ -328,7 +347,7 @@ def _coloured(text: str) -> str:
     return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
 
 
-def _width(text: str) -> int:
+def terminal_width(text: str) -> int:
     """Columns of the terminal; Chinese characters take two."""
     if _is_narrow(text):
         return len(text)
@@ -340,16 +359,16 @@ def _width(text: str) -> int:
 
 def _cut(text: str, limit: int) -> str:
     """`text`, at most `limit` columns wide."""
-    if _width(text) <= limit:
+    if terminal_width(text) <= limit:
         return text
     # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
-    end = bisect_right(range(len(text)), limit - 1, key=lambda end: _width(text[:end])) - 1
+    end = bisect_right(range(len(text)), limit - 1, key=lambda end: terminal_width(text[:end])) - 1
     return text[: max(end, 0)] + "…"
 
 
 def _cut_start(text: str, limit: int) -> str:
     """`text`, at most `limit` columns wide, without its beginning if it is wider."""
-    width = _width(text)
+    width = terminal_width(text)
     if width <= limit or width != len(text):
         return _cut(text, limit)
     return f"…{text[len(text) - limit + 1 :]}"
@@ -357,9 +376,9 @@ def _cut_start(text: str, limit: int) -> str:
 
 def _cut_path(text: str, limit: int) -> str:
     """As `_cut`, but the zeros of a file's name go first, then the middle."""
-    if _width(text) > limit:
+    if terminal_width(text) > limit:
         text = _ZEROS.sub("…", text)
-    width = _width(text)
+    width = terminal_width(text)
     if width <= limit or width != len(text):
         return _cut(text, limit)
     head = min(text.find("/") + 1, limit // 2)
@@ -368,7 +387,7 @@ def _cut_path(text: str, limit: int) -> str:
 
 def _broken(text: str, limit: int) -> list[str]:
     """`text` as lines of at most `limit` columns; it is broken between words."""
-    width = _width(text)
+    width = terminal_width(text)
     if width <= limit or width != len(text):
         return [_cut(text, limit)]
     from textwrap import wrap

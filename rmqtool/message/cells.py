@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from pathlib import PurePath
 from typing import Any
@@ -21,6 +21,21 @@ class TextLines:
 
     data: bytes | memoryview
     count: int
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """`count` rows as columns of texts, one for each column of a table.
+
+    Attributes:
+        columns: Arrow arrays of plain texts, empty where there is no value.
+        count: how many rows they have.
+        block_rows: how many rows share the widths of the columns.
+    """
+
+    columns: Sequence[Any]
+    count: int
+    block_rows: int
 
 
 _JSON_CONTROL = pattern("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -54,11 +54,12 @@ RANKS = {
     "rmqtool.terminal": 13,
     "rmqtool.table": 14,
     "rmqtool.page": 14,
-    "rmqtool.output": 15,
-    "rmqtool.commands": 16,
-    "rmqtool.cli": 17,
-    "rmqtool.manpages": 18,
-    "rmqtool.__main__": 18,
+    "rmqtool.table_columns": 15,
+    "rmqtool.output": 16,
+    "rmqtool.commands": 17,
+    "rmqtool.cli": 18,
+    "rmqtool.manpages": 19,
+    "rmqtool.__main__": 19,
 }
 ROOMS = [name for name, rank in RANKS.items() if 3 <= rank <= 13 and name != "rmqtool.terminal"]
 IMPURE = {

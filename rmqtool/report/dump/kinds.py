@@ -16,7 +16,7 @@ from rmqtool import times
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.message.cells import TextLines
+from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import Row, RowFormat
 from rmqtool.problems import finding
 from rmqtool.read.selection import Selection
@@ -30,7 +30,7 @@ from rmqtool.storage.out_of_reach import report_out_of_reach
 if TYPE_CHECKING:
     from rmqtool.message.explain import Explanation
     from rmqtool.report.dump.index import Part
-    from rmqtool.report.export.lines import LineMaker
+    from rmqtool.report.export.lines import CellMaker, LineMaker
 
 
 CHECKPOINT_FIELDS = (
@@ -118,7 +118,7 @@ _UNSELECTED = ("checkpoint", "config", "epoch", "compaction")
 class Listing:
     """Rows, every column that they may have, and what chooses a table's columns by the first rows."""
 
-    rows: Iterator[Row | TextLines]
+    rows: Iterator[Row | TextLines | TextColumns]
     columns: Sequence[str]
     table: Headings | Callable[[Sequence[Mapping[str, Any]]], Headings] | None = None
 
@@ -128,7 +128,7 @@ class Dump:
     """One dump: a store, the parts of it to show, and their form.
 
     `report` is called for damage, `looked` counts what was examined.
-    With `lines` large parts of the messages come as lines that it makes.
+    With `lines` large parts of the messages come as lines that it makes, with `cells` as cells of a table.
     """
 
     store: Store
@@ -140,6 +140,7 @@ class Dump:
     progress: Progress | None = None
     looked: ScanCounters = field(default_factory=ScanCounters)
     lines: Callable[[], LineMaker] | None = None
+    cells: Callable[[], CellMaker] | None = None
 
     @cached_property
     def messages(self) -> MessageDump:
@@ -195,14 +196,14 @@ class Dump:
                 return Listing(timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS)
 
     def _records(self) -> Listing:
-        rows: Iterator[Row | TextLines]
+        rows: Iterator[Row | TextLines | TextColumns]
         if self.gaps:
             rows = log.message_rows(
                 self.store, self.selection, self.form, self.report,
                 reverse=self.reverse, gaps=self.gaps, progress=self.progress, looked=self.looked,
             )  # fmt: skip
         else:
-            rows = self.messages.rows(self.form, self.lines)
+            rows = self.messages.rows(self.form, self.lines, self.cells)
         columns = log.GAP_FIELDS if self.gaps else log.FIELDS
         return Listing(rows, columns, partial(log.table_fields, gaps=self.gaps))
 

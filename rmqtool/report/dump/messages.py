@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, StoredMessage
-from rmqtool.message.cells import TextLines
+from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding
 from rmqtool.read.log_items import (
@@ -29,15 +29,16 @@ from rmqtool.read.log_items import (
 )
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.dump.log import message_rows
+from rmqtool.report.dump.log import message_rows, table_fields
 from rmqtool.storage.out_of_reach import report_out_of_reach
 
 if TYPE_CHECKING:
     from rmqtool.read.access import Access
     from rmqtool.read.reading import FrameBatch
-    from rmqtool.report.export.lines import LineMaker
+    from rmqtool.report.export.lines import CellMaker, LineMaker
 
 _HOLD_S = 1.0
+_HEAD_ROWS = 200  # the first rows, which decide the columns of a table
 _SEEN_BY_WALK = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 
 
@@ -82,15 +83,28 @@ class MessageDump:
         self._progress = progress
         self._looked = ScanCounters() if looked is None else looked
         self._given = 0
+        self._head: list[Row] = []
         self.access: Access | None = None
 
     def rows(
-        self, form: RowFormat, lines: Callable[[], LineMaker] | None = None
-    ) -> Iterator[Row | TextLines]:
-        """A row of each message; with `lines` large parts come as lines that it makes."""
+        self,
+        form: RowFormat,
+        lines: Callable[[], LineMaker] | None = None,
+        cells: Callable[[], CellMaker] | None = None,
+    ) -> Iterator[Row | TextLines | TextColumns]:
+        """A row of each message.
+
+        Args:
+            form: how messages become rows.
+            lines: makes what turns large parts into lines.
+            cells: makes what turns large parts into cells of a table, after the first block of its rows,
+                unless these show that the table has other columns.
+        """
         for way in self._ways():
             if way.access is None:
                 yield from self._plain_rows(way, form)
+            elif cells is not None:
+                yield from self._cells(way, form, cells())
             elif lines is None:
                 yield from self._rows(way, form)
             else:
@@ -133,7 +147,7 @@ class MessageDump:
             reverse=self._reverse, progress=self._progress, looked=self._looked, pause=way.pause,
         )  # fmt: skip
         for row in rows:
-            self._given += 1
+            self._keep(row)
             yield row
 
     def _plain_raw(self, way: _Way) -> Iterator[bytes]:
@@ -165,6 +179,46 @@ class MessageDump:
         )  # fmt: skip
         for batch in batches:
             yield maker.lines(self._store, batch)
+
+    def _cells(self, way: _Way, form: RowFormat, maker: CellMaker) -> Iterator[Row | TextColumns]:
+        """The rows that complete the first block of the table, then blocks of cells."""
+        from rmqtool.read.messages import message_batches
+
+        batches = message_batches(
+            self._store, way.selection, columns=maker.reads, access=way.access, body=maker.body,
+            hold_s=_HOLD_S, report=self._report, progress=self._progress, looked=self._looked,
+        )  # fmt: skip
+        missing = -self._given % maker.block_rows or (0 if self._given else maker.block_rows)
+        for batch in batches:
+            first = batch.slice(0, missing)
+            missing -= len(first)
+            yield from self._found_rows(first, form)
+            rest = batch.slice(len(first))
+            if not len(rest):
+                continue
+            if self._head_fits(form, maker):
+                yield from maker.blocks(self._store, rest)
+            else:
+                yield from self._found_rows(rest, form)
+        yield from maker.last()
+
+    def _head_fits(self, form: RowFormat, maker: CellMaker) -> bool:
+        """Whether a table that begins with these rows has the columns of the cells."""
+        return form.names is not None or tuple(table_fields(self._head[: maker.block_rows])) == maker.names
+
+    def _found_rows(self, batch: Any, form: RowFormat) -> Iterator[Row]:
+        """The rows of a batch, each read by its place."""
+        for offset in batch.column("physical_offset").to_pylist():
+            found = self._store.find(offset)
+            if found is not None:  # else its file was deleted meanwhile
+                row = message_row(found.message, offset, self._store.layout.relative(found.path), form)
+                self._keep(row)
+                yield row
+
+    def _keep(self, row: Row) -> None:
+        self._given += 1
+        if len(self._head) < _HEAD_ROWS:
+            self._head.append(row)
 
     def _rows(self, way: _Way, form: RowFormat) -> Iterator[Row]:
         for frames, mask, file in self._frames(way, self._report_place):

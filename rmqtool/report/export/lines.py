@@ -5,12 +5,12 @@ The libraries are loaded when the first lines are made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.formats.body import BODY_LIMIT
-from rmqtool.message.cells import TextLines
+from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.store import Store
 
@@ -80,13 +80,51 @@ class LineMaker:
 
     def lines(self, store: Store, batch: Any, more: Mapping[str, Any] | None = None) -> TextLines:
         """The lines of a batch of this store, with the values of the caller's columns as Arrow arrays."""
+        complete = self._complete(store, batch)
+        for name, values in (more or {}).items():
+            complete = complete.append_column(name, values)
+        return TextLines(memoryview(self._make(complete, self._text)), len(batch))
+
+    def _complete(self, store: Store, batch: Any) -> Any:
         from rmqtool.report.export.records import LogBytes
         from rmqtool.report.export.system import SystemColumn
 
         with closing(LogBytes(store)) as log:
             meaning = SystemColumn(store, self._form.tz, bodies=self._form.body != "none")
-            complete = self._plan.complete(batch, log, meaning)
-            for name, values in (more or {}).items():
-                complete = complete.append_column(name, values)
-            lines = self._make(complete, self._text)
-            return TextLines(memoryview(lines), len(batch))
+            return self._plan.complete(batch, log, meaning)
+
+
+class CellMaker(LineMaker):
+    """Makes columns of texts of batches: what a table shows where nothing is cut.
+
+    Args:
+        names: the columns of the table, in order.
+        form: how messages become rows; see `can_be_lines`.
+        block_rows: how many rows a block has; the rows that are left over wait for the next batch.
+    """
+
+    def __init__(self, names: Sequence[str], form: RowFormat, block_rows: int) -> None:
+        super().__init__(names, form, "csv")
+        self.names = tuple(names)
+        self.block_rows = block_rows
+        self._rest: list[Any] = []
+
+    def blocks(self, store: Store, batch: Any) -> Iterator[TextColumns]:
+        """The complete blocks of a batch and of what was left over."""
+        import pyarrow as pa
+
+        from rmqtool.report.export.text import plain_texts
+
+        complete = self._complete(store, batch)
+        cells = [plain_texts(complete, name, self._text) for name in self.names]
+        if self._rest:
+            cells = [pa.concat_arrays(parts) for parts in zip(self._rest, cells, strict=True)]
+        whole = len(cells[0]) // self.block_rows * self.block_rows
+        if whole:
+            yield TextColumns([column.slice(0, whole) for column in cells], whole, self.block_rows)
+        self._rest = [column.slice(whole) for column in cells]
+
+    def last(self) -> Iterator[TextColumns]:
+        """What is left over at the end."""
+        if self._rest and len(self._rest[0]):
+            yield TextColumns(self._rest, len(self._rest[0]), self.block_rows)

@@ -166,7 +166,7 @@ def _add_json(
     elif name == SYSTEM:
         lines.spelled(head, _as_ranges(as_texts(array)), np.arange(len(array)), present, omits=omits)
     else:
-        lines.texts(head, _as_ranges(_texts(batch, name, form)), omits=omits)
+        lines.texts(head, _as_ranges(texts_of(batch, name, form)), omits=omits)
 
 
 def _present(array: pa.Array) -> Any:
@@ -193,7 +193,7 @@ def _as_ranges(array: Any) -> Texts:
     return Texts(read_only(held), read_only(places), _present(texts))
 
 
-def _json_texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+def json_texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     """The values of a column as texts of JSON; null stays null."""
     lines = JsonLines(len(batch))
     _add_json(lines, "", batch, name, form, omits=True)
@@ -211,13 +211,13 @@ def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return time_texts(batch.column(name), form.tz).fill_null("")
     is_json = pa.types.is_map(kind) or pa.types.is_list(kind) or name == SYSTEM
-    texts = _json_texts(batch, name, form) if is_json else _texts(batch, name, form)
+    texts = json_texts(batch, name, form) if is_json else texts_of(batch, name, form)
     if form.spreadsheet:
         texts = guarded(texts)
-    return _spelled(texts, name, csv_cells).fill_null("")
+    return spelled(texts, name, csv_cells).fill_null("")
 
 
-def _spelled(texts: pa.Array, name: str, spell: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def spelled(texts: pa.Array, name: str, spell: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """The result of `spell`, called once per distinct value of a column in _FEW; null stays null."""
     if name not in _FEW:
         return spell(texts)
@@ -225,7 +225,7 @@ def _spelled(texts: pa.Array, name: str, spell: Callable[[pa.Array], pa.Array]) 
     return spell(encoded.dictionary).take(encoded.indices)
 
 
-def _texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+def texts_of(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     """A column of texts or bytes as texts."""
     array = batch.column(name)
     if name == BODY:
@@ -301,3 +301,23 @@ def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
     fractions = _thousandths().take(pa.array(seconds.thousandths))
     texts = joined(part(lambda text: text[:20]), fractions, part(lambda text: text[23:]))
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string())) if array.null_count else texts
+
+
+# tables
+
+
+def plain_texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+    """The texts of a column as `cells.plain_text` makes them, lists of texts joined; empty for no value."""
+    array = batch.column(name)
+    kind = array.type
+    if pa.types.is_integer(kind):
+        return array.cast(pa.string()).fill_null("")
+    if pa.types.is_timestamp(kind):
+        return time_texts(array, form.tz).fill_null("")
+    if pa.types.is_list(kind):
+        texts = pc.binary_join(array, ", ")
+    elif pa.types.is_map(kind):
+        texts = json_texts(batch, name, form)
+    else:
+        texts = texts_of(batch, name, form)
+    return texts.fill_null("")

@@ -21,8 +21,8 @@ from wcwidth import wcswidth
 
 from rmqtool.errors import UsageError
 from rmqtool.message.cells import csv_text, field_value
-from rmqtool.output import TABLE_BLOCK_ROWS, Output
-from rmqtool.table import Table
+from rmqtool.output import Output
+from rmqtool.table import TABLE_BLOCK_ROWS, Table
 from rmqtool.terminal import ProgressBar, escape, format_size, let_go_of_stderr, print_error
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\r\n\t\x7f\x9b2J\u202eevil\u2066\udc80"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -15,7 +16,7 @@ from rmqtool import output
 from rmqtool.findings import ScanCounters
 from rmqtool.formats import message
 from rmqtool.log.events import StoredMessage
-from rmqtool.message.cells import TextLines, csv_text, field_value, json_text
+from rmqtool.message.cells import TextColumns, TextLines, csv_text, field_value, json_text
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import RowFormat
 from rmqtool.problems import Finding
@@ -25,7 +26,7 @@ from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump import log, messages
-from rmqtool.report.export.lines import LineFormat, LineMaker, can_be_lines
+from rmqtool.report.export.lines import CellMaker, LineFormat, LineMaker, can_be_lines
 from tests.support.build_store import file_name, write_log
 from tests.support.dumps import SMALL, Dump
 from tests.support.records import record as make_record
@@ -173,6 +174,47 @@ def line_of(row: dict[str, Any], names: tuple[str, ...], format: LineFormat) -> 
     if format == "jsonl":
         return json_text(row).encode() + b"\n"
     return ",".join(csv_text(field_value(row, name)) for name in names).encode() + b"\n"
+
+
+@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
+def test_a_table_of_cells_is_that_of_rows(
+    name: str, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:  # fmt: skip
+    """Byte for byte, with the widths of every block, in any language, and for system records alone."""
+    block_rows = (5, 200)[crc32(name.encode()) % 2]
+    monkeypatch.setattr(output, "TABLE_BLOCK_ROWS", block_rows)
+
+    def table(rows: Iterable[Any], names: tuple[str, ...] | None) -> tuple[int, bytes]:
+        writer = output.Output(fields=None if names is None else ",".join(names))
+        count = writer.write_rows(rows, NAMES, log.table_fields)
+        return count, capfdbinary.readouterr().out
+
+    with opened(name, cases, tmp_path) as store:
+        due = due_of(store)
+        rows = Both(store, Selection()).plain(RowFormat(due_of=due))
+        system = next((row["topic"] for row in rows if row.get("system")), None)
+        for number, selection in [*chosen(rows, name, 5), (0, Selection(topics=[system or "nowhere"]))]:
+            names = (None, ("topic", "properties", "body"), ("keys", "system", "store_time", "status"))[
+                number % 3
+            ]
+            form = RowFormat(body=("text", "none")[number % 2], names=names, due_of=due)  # type: ignore[arg-type]
+            both = Both(store, selection)
+            maker = partial(CellMaker, names or log.TABLE_FIELDS, form, block_rows)
+            made: list[TextColumns] = []
+            noted = (note_cells(each, made) for each in both.dump.rows(form, cells=maker))
+            assert table(noted, names) == table(both.plain(form), names), selection
+            both.check_told()
+            is_cells = names is not None or any(not row.get("system") for row in rows[:block_rows])
+            if selection == Selection() and len(rows) > block_rows and is_cells:
+                assert sum(each.count for each in made) == len(rows) - block_rows
+
+
+def note_cells(each: Any, made: list[TextColumns]) -> Any:
+    """Return a row or block of cells; the blocks are added to `made`."""
+    if not isinstance(each, Mapping):
+        made.append(each)
+    return each
 
 
 @pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
