@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -91,7 +91,7 @@ class Command:
     """A request or an answer.
 
     `fields` are the values by name, all of them text; `body` what follows the header; `header_type` how the
-    header is written, JSON or ROCKETMQ.
+    header is written, JSON or ROCKETMQ. A body that is to be sent may be in `pieces`, after `body`.
     """
 
     code: int
@@ -103,6 +103,12 @@ class Command:
     version: int = 0
     language: str = "PYTHON"
     header_type: int = JSON
+    pieces: Sequence[memoryview] = ()
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body, in one or in pieces."""
+        return len(self.body) + sum(map(len, self.pieces))
 
     @property
     def is_response(self) -> bool:
@@ -135,7 +141,7 @@ def encode(command: Command) -> bytes:
     Raises:
         FormatError: a value that the header cannot hold, or a frame above the limit.
     """
-    return encode_head(command, len(command.body)) + command.body
+    return b"".join((encode_head(command, command.body_size), command.body, *command.pieces))
 
 
 def encode_head(command: Command, body_length: int) -> bytes:

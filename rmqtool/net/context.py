@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 from rmqtool.errors import FormatError
@@ -17,6 +18,7 @@ from rmqtool.net.clients import Clients, Peer
 from rmqtool.net.counters import Counters
 from rmqtool.net.offsets import CommittedOffsets
 from rmqtool.net.view import Topic, View
+from rmqtool.net.whole_answer import WholeAnswer
 from rmqtool.report.tail.get_message import BROKER_LIMITS, TransferLimits
 
 Start = Literal["earliest", "latest", "broker"]
@@ -63,6 +65,7 @@ class Context:
     start: Start = "earliest"
     max_messages: int = BROKER_LIMITS.memory_count
     started_ms: int = 0
+    whole: WholeAnswer = field(default_factory=WholeAnswer)
 
     @property
     def limits(self) -> TransferLimits:

@@ -64,6 +64,11 @@ class Pull:
     deadline: float = 0.0
     is_waiting: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all messages of an ordinary topic are wanted."""
+        return not self.wanted.looks_inside and not self.topic.startswith("%")
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -201,9 +206,16 @@ def _with_records(
     context: Context, view: View, queue: ServedQueue, pull: Pull, result: GetMessageResult
 ) -> Outcome:
     """The records that are sound; the others are counted. Nothing after a record that has not come yet."""
+    old_client = pull.request.version < _VERSION_5
+    if pull.is_plain:
+        whole = context.whole.pieces(
+            view.log, pull.topic, pull.queue_id, result.records, version_1=old_client
+        )
+        if whole is not None:
+            context.counters.messages[pull.topic] += len(result.records)
+            return Outcome(_found(pull, result.next_begin_offset, result, whole))
     pieces: list[memoryview] = []
     following, messages = result.next_begin_offset, 0
-    old_client = pull.request.version < _VERSION_5
     found = list(checked_records(view.log, pull.topic, pull.queue_id, result.records))
     late = _first_late(view, queue, found)
     for record, data, reason in found:
@@ -228,9 +240,13 @@ def _with_records(
         status = GetMessageStatus.OFFSET_FOUND_NULL if waits else GetMessageStatus.NO_MATCHED_MESSAGE
         return Outcome(_answer(pull, code, following, result, str(status)), waits, following)
     context.counters.messages[pull.topic] += messages
+    return Outcome(_found(pull, following, result, pieces))
+
+
+def _found(pull: Pull, following: int, result: GetMessageResult, pieces: list[memoryview]) -> Command:
     answer = _answer(pull, Response.SUCCESS, following, result, str(GetMessageStatus.FOUND))
-    answer.body = b"".join(pieces)
-    return Outcome(answer)
+    answer.pieces = pieces
+    return answer
 
 
 def _first_late(view: View, queue: ServedQueue, found: list[Checked]) -> int | None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError, RmqtoolError, UnwritableError
-from rmqtool.formats.remoting import ONE_WAY, Command, Frames, encode_head
+from rmqtool.formats.remoting import ONE_WAY, Command, Frames, encode
 from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.net.context import Context, Refusal
@@ -85,6 +85,7 @@ class Server:
         self._lookups: set[asyncio.Future[Any]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError."""
@@ -94,6 +95,8 @@ class Server:
             lambda: Connection(self), host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=128
         )
         self._ticker = asyncio.create_task(self._tick())
+        if self._is_local:
+            self._loading = asyncio.create_task(asyncio.to_thread(self.context.whole.load))
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
@@ -108,6 +111,8 @@ class Server:
         self._executor.shutdown(wait=False, cancel_futures=True)
         if self._lookups:  # one is being made, the others are cancelled
             await asyncio.wait(self._lookups)
+        if self._loading is not None:
+            await self._loading
         if self._server is not None:
             await self._server.wait_closed()
         if self._other_view is not None:
@@ -427,15 +432,11 @@ class Connection(asyncio.Protocol):
             return
         command.version = self._server.context.names.version
         try:
-            head = encode_head(command, len(command.body))
+            data = encode(command)
         except FormatError as error:
-            head = encode_head(command.answer(Response.SYSTEM_ERROR, error.message), 0)
-            command.body = b""
-        self._server.context.counters.bytes_sent += len(head) + len(command.body)
-        if command.body:
-            self._transport.writelines((head, command.body))
-        else:
-            self._transport.write(head)
+            data = encode(command.answer(Response.SYSTEM_ERROR, error.message))
+        self._server.context.counters.bytes_sent += len(data)
+        self._transport.write(data)
         if self._is_full:
             self._note_unsent()
 

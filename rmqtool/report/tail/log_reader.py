@@ -100,6 +100,16 @@ class LogReader:
             yield from self._span(file, places[first:last])
             first = last
 
+    def span(self, physical_offset: int, length: int) -> bytes | None:
+        """Bytes of one file, which may be anything; None where no file holds them, or they cannot be read."""
+        file = file_with(self.files, self._starts, physical_offset, physical_offset + length)
+        if file is None:
+            return None
+        try:
+            return self._open_files.read_listed(file.path, physical_offset - file.file_from_offset, length)
+        except UnreadableError:
+            return None
+
     def _file_or_new(self, place: RecordRef) -> StoreFile | None:
         if not form.MIN_RECORD_SIZE <= place.size <= form.RECORD_SIZE_MAX or place.physical_offset < 0:
             return None
