@@ -48,8 +48,9 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "lookup": {BEHAVIOUR: "--scan --broker"},
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
     "receive": {
-        READ: "--from --once --until --config-every --ha-only --controller",
-        CHANGE: "--commitlog-file-size --reserve",
+        READ: "--from --once --until --config-every --ha-only --controller --truncate",
+        CHANGE: "--commitlog-file-size --reserve --max-age --max-bytes",
+        NETWORK: "--metrics",
     },
     "send-log": {READ: "--once --listen --slave --controller"},
     "warm": {READ: "--queues"},

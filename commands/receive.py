@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -87,6 +89,33 @@ class ReceiveOptions(Group):
         bool,
         typer.Option("--reconnect/--no-reconnect", help="Connect again when the connection is lost."),
     ] = True
+    max_age: Annotated[
+        str | None,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            help="Delete log files that were last written this long ago, the oldest first.",
+        ),
+    ] = None
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-bytes",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="Delete the oldest log files once the files after them hold this much.",
+        ),
+    ] = None
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics",
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            help="Serve metrics for Prometheus on this port, at the path /metrics.",
+        ),
+    ] = None
     truncate: Annotated[
         bool,
         typer.Option(
@@ -126,6 +155,8 @@ class ReceiveOptions(Group):
             reserve=self.reserve,
             retries=self.reconnect,
             truncate=self.truncate,
+            max_age_seconds=None if self.max_age is None else parse_duration(self.max_age) / 1000,
+            max_bytes=self.max_bytes,
             config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
         )
 
@@ -165,6 +196,12 @@ def receive(
     It keeps the epochs, and is refused where they say that a new master lacks the end of this log; with
     --truncate that end is cut, as a broker's slave cuts it, and the run continues.
 
+    --max-age and --max-bytes delete old log files while the command runs, as a broker does: every ten
+    seconds, the oldest first, never the last one. A file goes if one of the options lets it go. Queues and
+    index are left as they are; a broker, or `rmqtool expire`, deletes what refers to deleted files.
+
+    --metrics listens on 127.0.0.1 only.
+
     With --ack flushed, what is acknowledged survives a loss of power here; with --ack written, as with a
     broker's slave, only a crash of the process. With --ack none this is not a replica: a 4.9 SYNC_MASTER
     without another slave waits 3 s for it with each message.
@@ -175,20 +212,26 @@ def receive(
     """
     request = own.request(master, shown.zone)
     writer = shown.writer(changes=True)
-    progress = _receive(request, store.store, writer)
+    progress = _receive(request, store.store, writer, own.metrics)
     writer.write_object(_row(str(store.store), request, progress))
     return EXIT_OK
 
 
-def _receive(request: ReceiveRequest, store: Path, writer: Output) -> Progress:
+def _receive(request: ReceiveRequest, store: Path, writer: Output, metrics: int | None) -> Progress:
     """Receive until the end that was requested, or until interrupted if there is none."""
+    from rmqtool.net.metrics import metrics_in_thread, receive_text
     from rmqtool.net.receive import Receiver
 
-    with writer.progress("receiving", None) as bar:
+    with ExitStack() as stack:
+        bar = stack.enter_context(writer.progress("receiving", None))
         receiver = Receiver(
             request, store, note=lambda text: writer.note(f"rmqtool: {text}"), tick=_Shown(bar).tick,
             hold=interrupts_held,
         )  # fmt: skip
+        if metrics is not None:
+            text = partial(receive_text, receiver.progress)
+            port = stack.enter_context(metrics_in_thread("127.0.0.1", metrics, text))
+            writer.note(f"rmqtool: metrics: http://127.0.0.1:{port}/metrics")
         try:
             receiver.run()
         except KeyboardInterrupt:
@@ -248,6 +291,7 @@ def _row(store: str, request: ReceiveRequest, progress: Progress) -> dict[str, A
         "confirmed_offset": progress.confirmed,
         "epoch": progress.epoch,
         "truncated_bytes": progress.truncated,
+        "expired_bytes": progress.expired,
         "connections": progress.connections,
         "configurations": progress.configs,
     }

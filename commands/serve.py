@@ -81,7 +81,7 @@ Metrics = Annotated[
     int | None,
     typer.Option(
         "--metrics", metavar="PORT", min=0, max=65_535,
-        help="Serve metrics for Prometheus at http://ADDRESS:PORT/metrics.",
+        help="Serve metrics for Prometheus on this port, at the path /metrics.",
     ),
 ]  # fmt: skip
 TlsCert = Annotated[

@@ -22,4 +22,4 @@ Replication:
     send_log.py         a master: the log of a store, to slaves
 """
 
-__all__ = ["ha_connection", "receive", "send_log", "serve"]
+__all__ = ["ha_connection", "metrics", "receive", "send_log", "serve"]

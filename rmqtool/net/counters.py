@@ -13,7 +13,9 @@ _PLACES = 100_000  # left-out records that are remembered, so that each is count
 _CODES = frozenset(map(int, Request))
 OTHER_CODE = -1
 
-Sample = tuple[str, str, float]
+Samples = Iterable[tuple[dict[str, str], float]]
+Family = tuple[str, str, str, Samples]
+"""Name, type, help and samples of a metric."""
 
 
 class Counters:
@@ -54,11 +56,11 @@ class Counters:
         """All records that were left out."""
         return len(self._left_out_places)
 
-    def text(self, gauges: Iterable[tuple[str, str, str, Iterable[tuple[dict[str, str], float]]]]) -> str:
-        """Everything in the text form of Prometheus; `gauges` are (name, type, help, samples)."""
-        return "".join(_family(*each) for each in (*self._families(), *gauges))
+    def text(self, gauges: Iterable[Family]) -> str:
+        """Everything in the text form of Prometheus, and `gauges`."""
+        return prometheus_text("serve", (*self._families(), *gauges))
 
-    def _families(self) -> Iterator[tuple[str, str, str, Iterable[tuple[dict[str, str], float]]]]:
+    def _families(self) -> Iterator[Family]:
         requests = (({"code": _request_name(code)}, count) for code, count in self.requests.items())
         yield "requests_total", "counter", "Requests by their code.", requests
         answers = (({"code": str(code)}, count) for code, count in self.answers.items())
@@ -84,8 +86,14 @@ def _request_name(code: int) -> str:
         return "other"
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> str:
-    full = f"rmqtool_serve_{name}"
+def prometheus_text(command: str, families: Iterable[Family]) -> str:
+    """Metrics of a command in the text form of Prometheus."""
+    return "".join(
+        _family(f"rmqtool_{command}_{name}", kind, text, samples) for name, kind, text, samples in families
+    )
+
+
+def _family(full: str, kind: str, text: str, samples: Samples) -> str:
     lines = [f"# HELP {full} {text}", f"# TYPE {full} {kind}"]
     merged: dict[str, float] = {}
     for labels, value in samples:

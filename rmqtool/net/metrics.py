@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING
 
+from rmqtool.errors import UsageError
 from rmqtool.net.context import Context
+from rmqtool.net.counters import Family, Samples, prometheus_text
 from rmqtool.net.server import Server
+
+if TYPE_CHECKING:
+    from rmqtool.net.receive import Progress
 
 _REQUEST_LIMIT = 8 << 10
 _PATIENCE_S = 5.0
 _CONNECTIONS = 16
 _LAGS_MAX = 10_000  # lines of lag: a store may have a million of group and queue
-
-Samples = Iterable[tuple[dict[str, str], float]]
-Family = tuple[str, str, str, Samples]
 
 
 def metrics_text(server: Server) -> str:
@@ -29,6 +34,11 @@ def _gauges(server: Server) -> Iterator[Family]:
         ("held_pulls", "Pulls that wait for messages.", server.held.count),
         ("groups", "Consumer groups with a member.", len(clients.groups)),
         ("members", "Members of all groups.", clients.member_count),
+        ("unsent_bytes", "Bytes of answers that clients have not taken.", server.unsent_bytes),
+        ("incomplete_bytes", "Bytes of frames that are not complete.", server.pending_bytes),
+        ("lookups", "Requests that wait for the thread of look-ups.", server.lookups),
+        ("topics", "Topics that are served.", len(server.view.topics)),
+        ("start_timestamp_ms", "When the server started.", server.context.started_ms),
     ):
         yield name, "gauge", text, [({}, value)]
     yield "group_lag", "gauge", "Messages that a group has not committed, by group and topic.", _lags(server)
@@ -43,6 +53,68 @@ def _lags(server: Server) -> Samples:
         high = server.view.known_end(topic, queue_id)
         if high is not None:
             yield {"group": group, "topic": topic}, max(high - offset, 0)
+
+
+def receive_text(progress: Progress) -> str:
+    """The metrics of `receive`; what is not known has no sample."""
+    families = (
+        ("received_bytes_total", "counter", "Bytes of the log that were received.", progress.bytes),
+        ("received_records_total", "counter", "Records that were received.", progress.records),
+        ("connections_total", "counter", "Connections to the master.", progress.connections),
+        ("configurations_total", "counter", "Times the configuration was written.", progress.configs),
+        ("truncated_bytes_total", "counter", "Bytes cut after a failover.", progress.truncated),
+        ("expired_bytes_total", "counter", "Bytes of deleted log files.", progress.expired),
+        ("connected", "gauge", "Whether the master is connected.", int(progress.is_connected)),
+        ("end_offset", "gauge", "Physical offset of the end of the log.", progress.end),
+        ("flushed_offset", "gauge", "Physical offset up to which it is on the device.", progress.flushed),
+        ("acknowledged_offset", "gauge", "Physical offset that was acknowledged.", progress.acknowledged),
+        ("master_end_offset", "gauge", "Physical offset of the master's end.", progress.master_end),
+        ("confirmed_offset", "gauge", "Physical offset that the master has confirmed.", progress.confirmed),
+        ("lag_bytes", "gauge", "How far the master is ahead.", progress.lag_bytes),
+        ("store_timestamp_ms", "gauge", "Store time of the newest record.", progress.store_timestamp or None),
+    )
+    return prometheus_text(
+        "receive",
+        (
+            (name, kind, text, [] if value is None or value < 0 else [({}, value)])
+            for name, kind, text, value in families
+        ),
+    )
+
+
+@contextmanager
+def metrics_in_thread(host: str, port: int, text: Callable[[], str]) -> Iterator[int]:
+    """Answer `GET /metrics` in a thread of its own during the block; yields the port.
+
+    Raises UsageError if the port is taken.
+    """
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        starting = asyncio.run_coroutine_threadsafe(start_metrics(host, port, text), loop)
+        try:
+            server = starting.result()
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}", hint="--metrics chooses another"
+            ) from error
+        yield int(server.sockets[0].getsockname()[1])
+        asyncio.run_coroutine_threadsafe(_close(server), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _close(server: asyncio.Server) -> None:
+    server.close()
+    own = asyncio.current_task()
+    rest = [task for task in asyncio.all_tasks() if task is not own]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    await server.wait_closed()
 
 
 async def start_metrics(host: str, port: int, text: Callable[[], str]) -> asyncio.Server:

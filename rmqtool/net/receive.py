@@ -36,6 +36,7 @@ from rmqtool.net.ha_connection import (
 )
 from rmqtool.net.log_end import UNSYNCED_BYTES
 from rmqtool.net.replica import Replica, open_replica
+from rmqtool.repair.expire.own_rules import OwnRules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,8 @@ _UNFLUSHED_BYTES = UNSYNCED_BYTES // 2 - _BATCH_BYTES
 _TICK_SECONDS = 0.2
 _HEAD_BYTES = max(layout.size for layout in form.HEADS.values())
 _RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0)
+_EXPIRE_SECONDS = 10.0
+"""CleanCommitLogService: so often a broker looks for old files."""
 _EPOCHS_MAX = 10 * wire.EPOCHS_MAX
 
 
@@ -70,6 +73,8 @@ class ReceiveRequest:
         reserve: take the space of log files when they are made.
         config_seconds: between two looks at the master's configuration; 0: never.
         retries: connect again when the connection is lost.
+        max_age_seconds: delete log files that were last written at least so long ago; None: none.
+        max_bytes: delete the oldest log files while those that follow hold so many bytes; None: none.
         truncate: in controller mode: cut what the log has after the last epoch that both logs have.
     """
 
@@ -85,6 +90,8 @@ class ReceiveRequest:
     config_seconds: float = 60.0
     retries: bool = True
     truncate: bool = False
+    max_age_seconds: float | None = None
+    max_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -104,6 +111,7 @@ class Progress:
     is_connected: bool = False
     configs: int = 0
     truncated: int = 0
+    expired: int = 0
 
     @property
     def lag_bytes(self) -> int | None:
@@ -139,8 +147,9 @@ class Receiver:
         self._replica: Replica | None = None
         self._facts: BrokerFacts | None = None
         self._config: ConfigSync | None = None
-        self._flushed_at = 0.0
+        self._flushed_at = self._expired_at = 0.0
         self._is_done = False
+        self._has_reached = False  # the HA port of a broker that has said that it is one
 
     def run(self) -> Progress:
         """Receive until there is a reason to end; returns what was received.
@@ -202,7 +211,8 @@ class Receiver:
                 self._connection(replica)
             except (ConnectionLostError, RequestRefusedError) as error:
                 # A peer that has been a master is one that stops or starts; another one is a mistake.
-                if not self.progress.connections or not self._request.retries:
+                is_master = self.progress.connections or self._has_reached
+                if not is_master or not self._request.retries:
                     raise
                 if self.progress.is_connected:
                     failures = 0
@@ -226,6 +236,7 @@ class Receiver:
             address = Address(address.host, facts.ha_port)
         is_controller = self._request.controller if facts is None else facts.is_in_controller_mode
         connection = ControllerConnection(address) if is_controller else HaConnection(address)
+        self._has_reached |= facts is not None  # a 4.9 master without messages closes the connection
         try:
             asked = _first_report(replica, facts, self._request.begin, is_controller=is_controller)
             epochs: list[Entry] = []
@@ -257,6 +268,8 @@ class Receiver:
             self._flush(replica)
         connection.keep_alive()
         self._look_at_config()
+        if stream.is_compared and time.monotonic() - self._expired_at >= _EXPIRE_SECONDS:
+            self._expire(replica)
         self._tick(self.progress)
         self._end_if_done(replica, stream)
 
@@ -286,6 +299,18 @@ class Receiver:
                 self.progress.acknowledged = safe
         if stream.is_cut:
             self._is_done = True
+
+    def _expire(self, replica: Replica) -> None:
+        """Delete old files, as often as a broker does."""
+        self._expired_at = time.monotonic()
+        request, rules = self._request, []
+        if request.max_age_seconds is not None:
+            rules.append(OwnRules(keep_hours=request.max_age_seconds / 3600))
+        if request.max_bytes is not None:
+            rules.append(OwnRules(before_offset=replica.flushed - request.max_bytes))
+        if rules and replica.flushed > replica.start:
+            with self._hold():
+                self.progress.expired += replica.expire(rules, time.time_ns() // 1_000_000)
 
     def _is_flush_due(self, replica: Replica) -> bool:
         """Bytes that are not flushed must not reach beyond what is compared after a loss of power."""

@@ -12,12 +12,13 @@ whoever waits for the flush.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqtool.broker.expiry_rules import Disks, LogFile
 from rmqtool.errors import FormatError, RefusedError, UnreadableError, UnwritableError, UsageError
 from rmqtool.formats import epoch
 from rmqtool.formats.epoch import Entry
@@ -25,6 +26,7 @@ from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.log.frames import Frames, walk
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
+from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
 from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
@@ -298,6 +300,31 @@ class Replica:
             newest = max(newest, int(times.max()))
         return arriving.position - position, Reached(records, newest)
 
+    def expire(self, rules: Iterable[OwnRules], now_ms: int) -> int:
+        """Delete the oldest log files that one of the rules lets go; returns their bytes.
+
+        As in a broker, files go in their order, and the last one and the one with the newest message stay.
+        Raises UnreadableError, UnwritableError.
+        """
+        files = [_log_file(file) for _, file in sorted(self._held_files().items())]
+        disks = Disks({}, (), 0)
+        decided = [by_own_rules(files, (), disks, rule, now_ms, self.flushed) for rule in rules]
+        going = max((sum(each.expires for each in one) for one in decided), default=0)
+        for file in files[:going]:
+            path = Path(file.path)
+            disk.remove(path)
+            disk.sync_folder(path.parent)
+            self._files.pop(file.start, None)
+            self.start = file.end
+        return sum(file.size for file in files[:going])
+
+    def _held_files(self) -> dict[int, StoreFile]:
+        """The files up to the end, by their starts."""
+        found: dict[int, StoreFile] = {}
+        for start in range(self.start, self.end, self.file_size):
+            found[start] = self._files.get(start) or StoreFile(self._path(start), start, self.file_size)
+        return found
+
     def cut(self, offset: int) -> None:
         """Cut what follows `offset`, the end of a record. A kill leaves a log that ends with a record.
 
@@ -459,6 +486,15 @@ def _without_begun_file(layout: StoreLayout, file_size: int | None) -> StoreLayo
         if first_nonzero(source, 0, files[-1].size) < files[-1].size:
             return layout
     return replace(layout, commit_log=files[:-1], commit_log_file_size=size)
+
+
+def _log_file(file: StoreFile) -> LogFile:
+    try:
+        status = file.path.stat()
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+    changed = status.st_mtime_ns // 1_000_000
+    return LogFile(str(file.path), file.file_from_offset, file.size, status.st_blocks * 512, changed)
 
 
 def _known(file_size: int | None) -> int:

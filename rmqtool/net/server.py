@@ -87,6 +87,11 @@ class Server:
         self._ticker: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
 
+    @property
+    def lookups(self) -> int:
+        """How many requests wait for the other thread, or are answered by it."""
+        return len(self._lookups)
+
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()

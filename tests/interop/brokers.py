@@ -103,13 +103,15 @@ class Broker:
         settings: Mapping[str, str] | None = None,
         *,
         has_controller: bool = False,
+        name_server: str = "",
     ) -> None:
+        """Make it; a `name_server` that runs already is not started."""
         self.has_controller = has_controller
         self.version = version
         self.folder = folder
         self.store = store
         self.settings = dict(settings or {})
-        self.name_server = ""
+        self.name_server = name_server
         self.port = 0
         self._stack = ExitStack()
         self.process: JavaProcess | None = None
@@ -159,9 +161,13 @@ class Broker:
         Not yet registered, maybe: a broker of a busy machine whose first try takes too long tries again
         after `registerNameServerPeriod`.
         """
+        self.start_name_server()
+        self.process = self._boot_anywhere(_BROKER, self._broker_configs(), 512)
+
+    def start_name_server(self) -> None:
+        """Start the name server, when there is none yet."""
         if not self.name_server:
             self._boot_anywhere(_NAME_SERVER, self._name_server_configs(), 128)
-        self.process = self._boot_anywhere(_BROKER, self._broker_configs(), 512)
 
     def _name_server_configs(self) -> Iterator[Path]:
         for _ in range(_PORT_TRIES):
@@ -179,7 +185,13 @@ class Broker:
                     "controllerDLegerSelfId": "n0",
                     "controllerStorePath": str(self.folder / "controller"),
                 }
-                self.settings |= {"enableControllerMode": "true", "controllerAddr": controller}
+                self.settings |= {
+                    "enableControllerMode": "true",
+                    "controllerAddr": controller,
+                    "syncBrokerMetadataPeriod": "500",
+                    "syncControllerMetadataPeriod": "500",
+                    "brokerHeartbeatInterval": "500",
+                }
             write_settings(config, settings)
             yield config
 

@@ -30,6 +30,7 @@ from tests.support.programs import PATIENCE_S, RMQTOOL, started
 THREADS = 4
 EPOCHS = "epochFileCheckpoint"
 TOPIC = "Received"
+VERSIONS = ("4.9.7", "5.3.3", "5.4.0")
 
 
 @contextmanager
@@ -73,38 +74,60 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize("version", BROKER_VERSIONS)
-def test_a_received_log_is_equal_and_starts(version: str, tmp_path: Path) -> None:
-    """Killed, the master killed under it, resumed; then a broker starts on the copy and has all messages."""
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for the brokers of all tests, which come one after the other."""
+    folder = tmp_path_factory.mktemp("names")
+    with Broker(BROKER_VERSIONS[-1], folder, folder / "store") as broker:
+        broker.start_name_server()
+        yield broker.name_server
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_path: Path) -> None:
+    """`receive` is its only slave. It is killed, then both are: no acknowledged message is lost.
+
+    After it has resumed, the log is equal, and a broker that starts on the copy has all messages.
+    """
     master, copy = tmp_path / "master", tmp_path / "copy"
-    with Broker(version, tmp_path / "a", master) as broker:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "haSendHeartbeatInterval": "500"}
+    with Broker(version, tmp_path / "a", master, settings, name_server=name_server) as broker:
         broker.start()
         with broker.client() as client:
-            client.call("produce", topic=TOPIC, threads=THREADS)
             with receiving(broker, copy) as program:
-                wait_received(copy, 2 * LOG_FILE_SIZE + 5000)
+                client.call("produce", topic=TOPIC, threads=THREADS)
+                wait_received(copy, LOG_FILE_SIZE + 5000)
                 program.kill()
                 program.wait()
             assert (copy / "abort").exists()
             with receiving(broker, copy) as program:
                 wait_received(copy, received(copy) + LOG_FILE_SIZE)
-                broker.kill()
                 client.wait_events(
-                    lambda events: len(lost(events)) == THREADS, lambda events: "still sending"
+                    lambda events: len(acknowledged(events)) >= 1000 or lost(events),
+                    lambda events: f"{len(acknowledged(events))} of {len(events)}",
                 )
-                broker.start()
+                program.kill()
+                broker.kill()
+                program.wait()
+            events = client.wait_events(
+                lambda events: len(lost(events)) == THREADS, lambda events: "still sending"
+            )
+            check_messages(copy, acknowledged(events))
+            broker.start()
+            with receiving(broker, copy) as program:
                 with broker.client() as second:
                     for number in range(20):
                         second.call("send", topic=f"{TOPIC}0", body="aGk=", tags="", keys=f"after{number}",
                                     properties={})  # fmt: skip
+                    queues = {
+                        topic: second.call("queues", topic=topic)
+                        for topic in (f"{TOPIC}{n}" for n in range(3))
+                    }
                 done = run("receive", f"127.0.0.1:{broker.port}", tmp_path / "other", "--once", "--json")
                 wait_received(copy, json.loads(done.stdout)["end_offset"])
                 program.terminate()
                 assert program.wait(PATIENCE_S) == 0, copy.with_suffix(".log").read_text()
-            queues = {
-                topic: client.call("queues", topic=topic) for topic in (f"{TOPIC}{n}" for n in range(3))
-            }
-        broker.stop()
+        broker.kill()
     end = received(copy)
     assert not (copy / "abort").exists()
     assert log_bytes(copy, end) == log_bytes(master, end)
@@ -112,34 +135,15 @@ def test_a_received_log_is_equal_and_starts(version: str, tmp_path: Path) -> Non
     write_settings(tmp_path / "broker.conf", store_settings(version))  # sizes that are not the default ones
     run("rebuild", copy, "--apply", "--broker-conf", tmp_path / "broker.conf")
     assert run("verify", copy, "--severity", "warning").returncode == 0
-    with Broker(version, tmp_path / "b", copy) as broker:
+    with Broker(version, tmp_path / "b", copy, name_server=name_server) as broker:
         broker.start()
         with broker.client() as client:
             for topic, expected in queues.items():
                 assert client.call("queues", topic=topic) == expected
-        broker.stop()
 
 
-@pytest.mark.parametrize("version", BROKER_VERSIONS)
-def test_a_synchronous_master_counts_it(version: str, tmp_path: Path) -> None:
-    """With `receive` as its only slave; both are killed, and no acknowledged message is lost."""
-    copy = tmp_path / "copy"
-    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
-    with Broker(version, tmp_path / "a", tmp_path / "master", settings) as broker:
-        broker.start()
-        with broker.client() as client, receiving(broker, copy) as program:
-            wait_until(lambda: (copy / "lock").exists(), "it receives")
-            client.call("produce", topic=TOPIC, threads=THREADS)
-            client.wait_events(
-                lambda events: len(acknowledged(events)) >= 1000 or lost(events),
-                lambda events: f"{len(acknowledged(events))} of {len(events)}",
-            )
-            program.kill()
-            broker.kill()
-            events = client.wait_events(
-                lambda found: len(lost(found)) == THREADS, lambda found: "still sending"
-            )
-    sent = acknowledged(events)
+def check_messages(copy: Path, sent: list[Any]) -> None:
+    """All that was sent is in the copy, where its id says."""
     assert len(sent) >= 1000
     with Store.open(copy) as store:
         for event in sent:
@@ -155,8 +159,8 @@ def acknowledged(events: list[Any]) -> list[Any]:
     return [event for event in events if event["kind"] == "sent" and event["result"]["status"] == "SEND_OK"]
 
 
-@pytest.mark.parametrize("version", BROKER_VERSIONS)
-def test_a_slave_takes_the_log_from_a_folder(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_slave_takes_the_log_from_a_folder(version: str, name_server: str, tmp_path: Path) -> None:
     """A stock slave, empty at first; its log is equal, and its queues have all messages."""
     source, slave = tmp_path / "source", tmp_path / "slave"
     with StoreWriter.create(
@@ -172,20 +176,24 @@ def test_a_slave_takes_the_log_from_a_folder(version: str, tmp_path: Path) -> No
     if version.startswith("4."):
         with started([*command, "--json"], text=True) as sender:
             settings["haMasterAddress"] = sender.stderr.readline().split()[-1]
-            with Broker(version, tmp_path / "a", slave, settings) as broker:
+            with Broker(version, tmp_path / "a", slave, settings, name_server=name_server) as broker:
                 broker.start()
                 done(sender)
-                broker.stop()
+                wait_until(lambda: maxima(slave) == queues, "the slave has dispatched all")
     else:
-        with Broker(version, tmp_path / "a", slave, settings) as broker:
+        with Broker(version, tmp_path / "a", slave, settings, name_server=name_server) as broker:
             broker.start()
             with started([*command, "--slave", f"127.0.0.1:{broker.port}"], text=True) as sender:
                 done(sender)
-            broker.stop()
+            wait_until(lambda: maxima(slave) == queues, "the slave has dispatched all")
     assert log_bytes(slave, end) == log_bytes(source, end)
-    with Store.open(slave) as store:
-        assert store.end_offset() == end
-        assert {key: store.max_offset(*key) for key in queues} == queues
+    assert received(slave) == end
+
+
+def maxima(root: Path) -> dict[tuple[str, int], int]:
+    """The ends of the queues of a store."""
+    with Store.open(root) as store:
+        return {key: store.max_offset(*key) for key in store.queues}
 
 
 def done(sender: subprocess.Popen[str]) -> None:
@@ -212,6 +220,6 @@ def test_a_learner_of_a_master_in_controller_mode(tmp_path: Path) -> None:
             end = row["end_offset"]
             assert log_bytes(copy, end) == log_bytes(master, end)
             assert (copy / EPOCHS).read_text().split() == (master / EPOCHS).read_text().split()
-            broker.stop()
             if not number:
+                broker.stop()
                 broker.start()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool import NewMessage, StoreWriter
 from rmqtool.formats import body, properties
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import ConsumeQueue
@@ -23,19 +24,21 @@ from tests.interop.brokers import Broker, free_port
 from tests.interop.processes import Program, wait_until
 from tests.interop.serve_requests import essence, requests_of
 from tests.support.programs import PATIENCE_S, RMQTOOL, started
-from tests.support.remoting import RemotingClient
+from tests.support.remoting import RemotingClient, make_certificate
 from tests.support.stores import Library, real_case
 from tests.support.trees import copy_tree, tree_digest
 
 Key = tuple[str, int, int, str | None]
 """Topic, queue id, queue offset and the SHA-256 of the body as the application sees it."""
 
-HEADERS = {"JSON": (), "ROCKETMQ": ("-Drocketmq.serialize.type=ROCKETMQ",)}
+HEADERS = {
+    "JSON": (), "ROCKETMQ": ("-Drocketmq.serialize.type=ROCKETMQ",), "TLS": ("-Dtls.enable=true",)
+}  # fmt: skip
 ALL_PAIRS = tuple(product(("4.9.7", "5.3.3", "5.4.0"), ("4.9.7", "5.4.0"), HEADERS))
-"""Version of the client, version of the store, type of header."""
+"""Version of the client, version of the store, type of header; TLS has headers of JSON."""
 SOME_PAIRS = (
     ("4.9.7", "4.9.7", "JSON"), ("5.4.0", "4.9.7", "ROCKETMQ"), ("4.9.7", "5.4.0", "ROCKETMQ"),
-    ("5.4.0", "5.4.0", "JSON"), ("5.3.3", "5.4.0", "JSON"),
+    ("5.4.0", "5.4.0", "JSON"), ("5.3.3", "5.4.0", "TLS"),
 )  # fmt: skip
 PAIRS = ALL_PAIRS if os.environ.get("LAB_SERVE") == "all" else SOME_PAIRS
 
@@ -114,7 +117,14 @@ def test_every_kind_of_consumer_reads_a_dead_store(
         rows = [row for each in topics.values() for row in each]
         largest = max(topics, key=lambda topic: len(topics[topic]))
         tag, tagged = most_used_tag(store, topics)
-    with serve(path) as name_server, connected(version, name_server, tmp_path / "client", headers) as client:
+    options: list[object] = []
+    if headers == "TLS":
+        certificate, key = make_certificate(tmp_path)
+        options = ["--tls-cert", certificate, "--tls-key", key]
+    with (
+        serve(path, *options) as name_server,
+        connected(version, name_server, tmp_path / "client", headers) as client,
+    ):
         subscriptions = dict.fromkeys(topics, "*")
         client.call("consume", group="serve_orderly", topics=subscriptions)
         client.call("consume_concurrently", group="serve_concurrent", topics=subscriptions)
@@ -205,7 +215,8 @@ def test_mqadmin_reads_a_dead_store(cases: Library, tmp_path: Path) -> None:
             client.call("consume_lite", group="serve_admin", topic=topic, tags="*")
             wait_consumed(client, "serve_admin", topics[topic])
             client.call("close")
-        wait_until(lambda: "serve_admin" in (tmp_path / "offsets.json").read_text("utf-8"), "commits")
+        offsets = tmp_path / "offsets.json"
+        wait_until(lambda: offsets.exists() and "serve_admin" in offsets.read_text("utf-8"), "commits")
         known = {"topic": topic, "server": server, "group": "serve_admin", "id": unique, "offset": offset}
         with Program("5.4.0", "Admin", home=tmp_path / "admin") as admin:
             missing = {}
@@ -219,41 +230,99 @@ def test_mqadmin_reads_a_dead_store(cases: Library, tmp_path: Path) -> None:
     assert not missing, "\n".join(f"{line}\n{printed}" for line, printed in missing.items())
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
-def test_a_live_store_is_served_beside_its_broker(version: str, tmp_path: Path) -> None:
+def test_two_orderly_members_share_a_group(tmp_path: Path) -> None:
+    """Each queue is locked for one of them: every message comes once, and in the order of its queue."""
+    root, sent = tmp_path / "store", 8
+    with StoreWriter.create(root, auto_create_queues=8) as writer:
+        for number in range(8):
+            writer.put(NewMessage("Shared", b"x", queue_id=number))
+    with (
+        serve(root, "--live") as server,
+        connected("5.4.0", server, tmp_path / "a") as first,
+        connected("5.4.0", server, tmp_path / "b") as second,
+        StoreWriter.open(root) as writer,
+    ):
+        members = (first, second)
+
+        def put_more() -> bool:
+            nonlocal sent
+            for _ in range(40):
+                writer.put(NewMessage("Shared", b"x", queue_id=sent % 8))
+                sent += 1
+            return all(consumed(client.events_so_far(), "serve_shared") for client in members)
+
+        for client in members:
+            client.call("consume", group="serve_shared", topics={"Shared": "*"})
+        wait_until(put_more, "both have got messages", step=0.5)
+        wait_until(lambda: sum(map(got, members)) >= sent, "all messages came")
+        rows = [(client, key) for client in members for key in in_order(client.events_so_far())]
+        for client in members:
+            client.call("close")
+    assert Counter(key for _, key in rows) == Counter((number % 8, number // 8) for number in range(sent))
+    for client in members:
+        for queue_id in range(8):
+            offsets = [offset for each, (queue, offset) in rows if each is client and queue == queue_id]
+            assert offsets == sorted(offsets)
+
+
+def got(client: Program) -> int:
+    """How many messages a client has got."""
+    return len(in_order(client.events_so_far()))
+
+
+def in_order(events: list[Any]) -> list[tuple[int, int]]:
+    """Queue id and queue offset of what was consumed, as it came."""
+    rows = (each["message"] for each in events if each["kind"] == "consumed")
+    return [(row["queueId"], row["queueOffset"]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for the brokers of all tests, which come one after the other."""
+    folder = tmp_path_factory.mktemp("names")
+    with Broker("5.4.0", folder, folder / "store") as broker:
+        broker.start_name_server()
+        yield broker.name_server
+
+
+def test_a_live_store_of_4_9_is_served_beside_its_broker(name_server: str, tmp_path: Path) -> None:
+    """A new store."""
+    with Broker("4.9.7", tmp_path, tmp_path / "store", name_server=name_server) as broker:
+        broker.start()
+        check_live(broker, tmp_path / "reader")
+
+
+def check_live(broker: Broker, home: Path) -> None:
     """Messages of a topic that was not there at the start come while the broker writes them."""
     count = 300
-    with Broker(version, tmp_path, tmp_path / "store") as broker:
-        broker.start()
-        with broker.client() as producer, serve(broker.store, "--live") as name_server:
-            sent = [producer.call("send", topic="Fresh", body="eHg=", tags="a") for _ in range(count // 3)]
-            with connected(version, name_server, tmp_path / "reader") as client:
-                client.call("consume_concurrently", group="serve_live", topics={"Fresh": "a || b"})
-                wait_until(lambda: client.events_so_far(), "the first message")
+    with broker.client() as producer, serve(broker.store, "--live") as server:
+        sent = [producer.call("send", topic="Fresh", body="eHg=", tags="a") for _ in range(count // 3)]
+        with connected(broker.version, server, home) as client:
+            client.call("consume_concurrently", group="serve_live", topics={"Fresh": "a || b"})
+            wait_until(lambda: client.events_so_far(), "the first message")
+            for tag in ("b", "c"):
                 sent += [
-                    producer.call("send", topic="Fresh", body="eHg=", tags="b") for _ in range(count // 3)
+                    producer.call("send", topic="Fresh", body="eHg=", tags=tag) for _ in range(count // 3)
                 ]
-                sent += [
-                    producer.call("send", topic="Fresh", body="eHg=", tags="c") for _ in range(count // 3)
-                ]
-                places = {(each["queueId"], each["queueOffset"]) for each in sent[: 2 * count // 3]}
-                client.wait_events(
-                    lambda found: len(found) >= len(places), lambda found: f"{len(found)} came"
-                )
-                got = consumed(client.events_so_far(), "serve_live")
-                client.call("close")
-        broker.stop()
-    assert {(queue_id, offset) for _, queue_id, offset, _ in got} == places
-    assert set(got.values()) == {1}
+            places = {(each["queueId"], each["queueOffset"]) for each in sent[: 2 * count // 3]}
+            client.wait_events(lambda found: len(found) >= len(places), lambda found: f"{len(found)} came")
+            found = consumed(client.events_so_far(), "serve_live")
+            client.call("close")
+    assert {(queue_id, offset) for _, queue_id, offset, _ in found} == places
+    assert set(found.values()) == {1}
 
 
-def test_the_same_requests_have_the_same_answers_as_at_a_broker(cases: Library, tmp_path: Path) -> None:
-    """A real 5.4.0 broker on a copy of the store; what differs is listed in `serve_requests`."""
+def test_the_same_requests_have_the_same_answers_as_at_a_broker(
+    cases: Library, name_server: str, tmp_path: Path
+) -> None:
+    """A real 5.4.0 broker on a copy of the store; what differs is listed in `serve_requests`.
+
+    Then the broker writes more, and its store is served beside it.
+    """
     case = real_case("5.4.0", "clean")
     path = copy_tree(cases.path(case.name), tmp_path / "store")
-    with Broker(
-        "5.4.0", tmp_path, path, settings={name: str(each) for name, each in case.settings.items()}
-    ) as broker:
+    settings = {name: str(each) for name, each in case.settings.items()}
+    with Broker("5.4.0", tmp_path, path, settings, name_server=name_server) as broker:
         broker.start()
         with (
             Store.open(path) as store,
@@ -270,7 +339,7 @@ def test_the_same_requests_have_the_same_answers_as_at_a_broker(cases: Library, 
                 )
                 if expected != found:
                     different[code, json.dumps(fields)] = expected, found
-        broker.stop()
+        check_live(broker, tmp_path / "reader")
     assert len(requests) > 500
     text = "\n".join(
         f"{key}\n  broker {str(e)[:300]}\n  ours   {str(f)[:300]}" for key, (e, f) in different.items()

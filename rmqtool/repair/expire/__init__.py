@@ -14,4 +14,7 @@ Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService; spe
 from rmqtool.repair.expire.expiry import Expiry, Options, Request, as_plan, plan_expiry
 from rmqtool.repair.expire.own_rules import OwnRules
 
-__all__ = ["Expiry", "Options", "OwnRules", "Request", "as_plan", "expiry", "plan_expiry", "remove", "report"]
+__all__ = [
+    "Expiry", "Options", "OwnRules", "Request", "as_plan", "expiry", "own_rules", "plan_expiry", "remove",
+    "report",
+]  # fmt: skip

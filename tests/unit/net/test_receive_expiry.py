@@ -1,0 +1,101 @@
+"""`receive` that deletes old log files, and its metrics."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool import StoreWriter
+from rmqtool.errors import UsageError
+from rmqtool.net import receive as receive_module
+from rmqtool.net.metrics import metrics_in_thread, receive_text
+from rmqtool.net.receive import Progress
+from rmqtool.read.store import Store
+from tests.support.programs import PATIENCE_S
+from tests.support.replication import FILE_SIZE, log_of, make_master, put, receive, sending
+
+
+@pytest.fixture(autouse=True)
+def at_each_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Old files are looked for at each step, not every ten seconds."""
+    monkeypatch.setattr(receive_module, "_EXPIRE_SECONDS", 0.0)
+    yield
+
+
+def names(root: Path) -> list[str]:
+    """The files of a log."""
+    return sorted(path.name for path in (root / "commitlog").iterdir())
+
+
+@pytest.mark.parametrize("kept", [1, FILE_SIZE, FILE_SIZE + 1, 3 * FILE_SIZE, 99 * FILE_SIZE])
+def test_no_more_than_so_many_bytes_are_kept(tmp_path: Path, kept: int) -> None:
+    """The oldest files go, whole; what is left is the end of the master's log, and the next run goes on."""
+    root, copy = make_master(tmp_path / "master", 150), tmp_path / "copy"
+    with sending(root) as sender:
+        progress = receive(sender.address, copy, max_bytes=kept)
+    end = sender.log.end
+    starts = [start for start in range(0, end, FILE_SIZE) if start + FILE_SIZE > end - kept]
+    found = [name for name in names(copy) if int(name) < end]
+    assert found == [f"{start:020}" for start in starts]
+    assert progress.expired == starts[0]
+    assert log_of(copy) == log_of(root)[starts[0] :]
+    with StoreWriter.open(root) as writer:
+        put(writer, 50)
+    with sending(root) as sender:
+        assert receive(sender.address, copy).records == 50
+    assert log_of(copy) == log_of(root)[starts[0] :]
+    with Store.open(copy) as store:
+        assert store.end_offset() == sender.log.end
+
+
+def test_files_go_by_the_time_of_their_last_write(tmp_path: Path) -> None:
+    """As in a broker: a file that stays keeps all after it, and the last one stays however old it is."""
+    root, copy = make_master(tmp_path / "master", 150), tmp_path / "copy"
+    with sending(root) as sender:
+        receive(sender.address, copy)
+        whole = names(copy)
+        for name in (whole[0], whole[1], whole[3]):
+            os.utime(copy / "commitlog" / name, (1000, 1000))
+        assert receive(sender.address, copy, max_age_seconds=3600.0).expired == 2 * FILE_SIZE
+        assert names(copy) == whole[2:]
+        for name in names(copy):
+            os.utime(copy / "commitlog" / name, (1000, 1000))
+        receive(sender.address, copy, max_age_seconds=3600.0)
+        assert log_of(copy) == log_of(root)[sender.log.end - sender.log.end % FILE_SIZE :]
+        assert receive(sender.address, copy).records == 0
+
+
+def scraped(port: int, path: str = "/metrics") -> str:
+    """What is served at a path."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        data = b""
+        while piece := connection.recv(65536):
+            data += piece
+    return data.decode()
+
+
+def test_metrics(tmp_path: Path) -> None:
+    """What is known has a sample; a port that is taken is a usage error."""
+    progress = Progress()
+    with metrics_in_thread("127.0.0.1", 0, lambda: receive_text(progress)) as port:
+        found = scraped(port)
+        assert "rmqtool_receive_received_bytes_total 0\n" in found
+        assert "\nrmqtool_receive_end_offset " not in found
+        root = make_master(tmp_path / "master")
+        with sending(root) as sender:
+            done = receive(sender.address, tmp_path / "copy")
+        progress.end, progress.bytes, progress.master_end = done.end, done.bytes, done.end + 5
+        found = scraped(port)
+        assert f"\nrmqtool_receive_end_offset {done.end}\n" in found
+        assert "\nrmqtool_receive_lag_bytes 5\n" in found
+        assert scraped(port, "/etc/passwd").startswith("HTTP/1.1 404")
+        with pytest.raises(UsageError, match=str(port)):
+            with metrics_in_thread("127.0.0.1", port, str):
+                pass
+        with socket.create_connection(("127.0.0.1", port)):  # is closed at the end
+            pass
