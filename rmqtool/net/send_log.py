@@ -49,6 +49,7 @@ _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
 _SLAVES_MAX = 64
 _STATE_BYTES = 4
+_REMEMBERED = 1000  # slaves
 _STALLED_SECONDS = 60.0  # a slave that takes nothing for so long is gone
 
 
@@ -171,7 +172,7 @@ class LogSender:
     """Listens for slaves, and serves each of them in a thread. A context manager.
 
     Attributes:
-        slaves: all that have connected, in order.
+        slaves: all that have connected, in order; of those that have gone, the newest ones.
         address: where it listens.
     """
 
@@ -228,16 +229,27 @@ class LogSender:
                 connection, peer = self._socket.accept()
             except TimeoutError:
                 continue
+            except OSError as error:  # too many open files, or the peer has gone already
+                self._note(f"a connection cannot be accepted: {error.strerror or error}")
+                self._stop.wait(_LOOK_SECONDS)
+                continue
             slave = Slave(Address(*peer[:2]))
             if len(self._threads) >= _SLAVES_MAX:
                 connection.close()
                 continue
-            self.slaves.append(slave)
+            self._remember(slave)
             thread = Thread(
                 target=self._serve, args=(connection, slave), name=f"slave {peer[1]}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
+
+    def _remember(self, slave: Slave) -> None:
+        """Keep a slave, and forget the oldest of those that have gone, if there are many."""
+        self.slaves.append(slave)
+        if len(self.slaves) > _REMEMBERED:
+            gone = next((each for each in self.slaves if not each.is_connected), slave)
+            self.slaves.remove(gone)
 
     def _serve(self, connection: socket.socket, slave: Slave) -> None:
         try:

@@ -37,6 +37,7 @@ from rmqtool.formats import (
     message_id,
     properties,
     remoting,
+    replication,
     timer,
     trace,
 )
@@ -443,6 +444,15 @@ def _frames() -> tuple[bytes, ...]:
     return tuple(remoting.encode(replace(command, header_type=each)) for each in (0, 1))
 
 
+def _answer(data: bytes) -> object:
+    size, end = replication.decode_answer(data)
+    head = replication.HANDSHAKE_ANSWER.size
+    if len(data) - head < size:
+        return None
+    found = replication.decode_epochs(data[head : head + size])
+    return epoch.is_ordered(found), epoch.common_end(found, end, found, end)
+
+
 DECODERS: dict[str, Decoder] = {
     "record": Decoder(_every_record, _record_bytes),
     "walk": Decoder(_walk, _logs),
@@ -492,5 +502,15 @@ DECODERS: dict[str, Decoder] = {
         ),
     ),
     "filter": Decoder(_filter, lambda: _FILTERS),
-    "remoting": Decoder(_whole(lambda data: remoting.Frames().feed(data)), _frames),
+    "remoting": Decoder(_whole(lambda data: list(remoting.Frames().feed(data))), _frames),
+    "HA frame": Decoder(
+        _any_place(replication.decode_frame), lambda: (replication.FRAME.pack(4096, 80) * 3,)
+    ),
+    "HA transfer frame": Decoder(
+        _any_place(replication.decode_transfer_frame),
+        lambda: (replication.TRANSFER_FRAME.pack(2, 80, 4096, 3, 4000, 4096) * 2,),
+    ),
+    "HA answer": Decoder(
+        _whole(_answer), lambda: (replication.encode_answer([epoch.Entry(1, 0), epoch.Entry(2, 4096)], 9999),)
+    ),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,53 @@ def test_a_log_in_dledger_is_not_sent(cases: Library, tmp_path: Path) -> None:
     copy = copy_tree(root, tmp_path / "copy")
     with pytest.raises(RefusedError, match="DLedger"):
         receive(Address("127.0.0.1", 1), copy)
+
+
+@pytest.mark.parametrize("controller", [False, True])
+def test_any_bytes_end_in_a_closed_connection(master: Path, tmp_path: Path, controller: bool) -> None:
+    """Random reports, messages of other states, half ones; then a slave is served as before."""
+    rng = random.Random(7)
+    with sending(master, controller=controller) as sender:
+        for _ in range(60):
+            pieces = [
+                rng.choice(
+                    (
+                        struct.pack(">q", rng.choice((0, 1, -1, 5000, 1 << 62, rng.getrandbits(63)))),
+                        replication.HANDSHAKE.pack(
+                            rng.choice((1, 1, 0, 3)), rng.randrange(3), 1, rng.getrandbits(62)
+                        ),
+                        replication.TRANSFER_REPORT.pack(
+                            rng.choice((2, 2, 4, -1)), rng.choice((0, 1, 5000, 1 << 62))
+                        ),
+                        rng.randbytes(rng.randrange(20)),
+                    )
+                )
+                for _ in range(rng.randrange(1, 5))
+            ]
+            with slave(sender) as connection:
+                connection.sendall(b"".join(pieces)[: rng.randrange(1, 60)])
+                connection.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionResetError):
+                    while connection.recv(65536):
+                        pass
+        until(lambda: not any(each.is_connected for each in sender.slaves))
+        assert all(each.reason for each in sender.slaves)
+        progress = receive(sender.address, tmp_path / "copy", controller=controller)
+    assert progress.records == 60
+    assert log_of(tmp_path / "copy") == log_of(master)
+
+
+def test_slaves_that_have_gone_are_forgotten(master: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of connections takes no memory; who is connected stays."""
+    monkeypatch.setattr(send_log, "_REMEMBERED", 5)
+    with sending(master) as sender, slave(sender) as first:
+        first.sendall(report(0))
+        first.recv(1)
+        for _ in range(12):
+            with slave(sender) as connection:
+                connection.sendall(b"\x7f" * 8)
+                with suppress(ConnectionResetError):
+                    connection.recv(1)
+        until(lambda: sum(each.is_connected for each in sender.slaves) == 1)
+        assert len(sender.slaves) == 5
+        assert sender.slaves[0].is_connected
