@@ -99,14 +99,16 @@ def decode_frame(data: Data, offset: int = 0) -> Frame:
     """The head of a classic frame at `offset` of `data`, which holds all of it.
 
     Raises:
-        FormatError: no master sends such a frame.
+        FormatError: no master sends such a frame, or not all of it is there.
     """
+    _must_hold(data, offset, FRAME)
     physical_offset, body_size = FRAME.unpack(data, offset)
     return _checked(Frame(physical_offset, body_size), BODY_MAX)
 
 
 def decode_transfer_frame(data: Data, offset: int = 0) -> Frame:
     """The same in controller mode. Raises FormatError."""
+    _must_hold(data, offset, TRANSFER_FRAME)
     state, body_size, physical_offset, epoch, start, confirm = TRANSFER_FRAME.unpack(data, offset)
     if state != STATE_TRANSFER:
         raise FormatError(f"a frame of state {state}, where {STATE_TRANSFER} is expected")
@@ -120,6 +122,7 @@ def decode_answer(data: Data) -> tuple[int, int]:
     Raises:
         FormatError: no master answers so.
     """
+    _must_hold(data, 0, HANDSHAKE_ANSWER)
     state, body_size, max_offset, _ = HANDSHAKE_ANSWER.unpack(data)
     if state != STATE_HANDSHAKE:
         raise FormatError(f"an answer of state {state}, where {STATE_HANDSHAKE} is expected")
@@ -138,6 +141,11 @@ def encode_answer(epochs: list[Entry], max_offset: int) -> bytes:
     body = b"".join(EPOCH.pack(*entry) for entry in epochs)
     last = epochs[-1].epoch if epochs else -1
     return HANDSHAKE_ANSWER.pack(STATE_HANDSHAKE, len(body), max_offset, last) + body
+
+
+def _must_hold(data: Data, offset: int, layout: Layout) -> None:
+    if len(data) - offset < layout.size:
+        raise FormatError(f"{layout.size} bytes needed, {max(len(data) - offset, 0)} found")
 
 
 def _checked(frame: Frame, body_max: int) -> Frame:
