@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from rmqtool.report.dump.kinds import What as Kind
 
 What = Annotated[
-    Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
+    Literal[
+        "commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "pop", "epoch", "compaction"
+    ]
     | None,
     typer.Option(
         "--what",
-        metavar="commitlog|consumequeue|index|checkpoint|config|timer|epoch|compaction",
-        help="Show this structure; default: commitlog for a store root, otherwise detected from the file.",
+        metavar="commitlog|consumequeue|index|checkpoint|config|timer|pop|epoch|compaction",
+        help="Show this structure; default: commitlog for a store root, otherwise detected from the file. pop:"
+        " messages that groups have popped and not acknowledged, which some brokers keep in RocksDB.",
     ),
 ]
 Part = Annotated[

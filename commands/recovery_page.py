@@ -287,5 +287,5 @@ resetOffsetByTime) before its consumers start. It says which topics it left out.
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool
-recognises queues, index and configuration in RocksDB but cannot repair them.
+reads queues and configuration in RocksDB but cannot repair them.
 """

@@ -17,7 +17,7 @@ from rmqtool.net.broker import store_time, time_at
 from rmqtool.net.clients import Group, Peer
 from rmqtool.net.context import PERM_READ, Context, Refusal, Table, int_of, long_of, success, text_of
 from rmqtool.net.view import Topic, View
-from rmqtool.storage.config_files import FOLDER, delay_offsets, now_ms, read_config
+from rmqtool.storage.config_files import delay_offsets, now_ms, read_config
 
 _UNITS_MAX = 1000  # of one look into a queue
 _QUEUES_SHOWN = 10_000
@@ -102,11 +102,11 @@ def group_config(context: Context, view: View, request: Command, peer: Peer) -> 
 
 
 def _group_document(view: View) -> dict[str | int, Any]:
-    root = view.store.layout.root
-    if root is None:
+    folder = view.store.layout.config_folder
+    if folder is None:
         return {}
     try:
-        document = config_json.resolve(read_config(root / FOLDER, "subscriptionGroup.json").document)
+        document = config_json.resolve(read_config(folder, "subscriptionGroup.json").document)
     except (FormatError, UnreadableError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -307,8 +307,8 @@ def all_consumer_offsets(context: Context, view: View, request: Command, peer: P
 
 def all_delay_offsets(context: Context, view: View, request: Command, peer: Peer) -> Command:
     """GET_ALL_DELAY_OFFSET."""
-    root = view.store.layout.root
-    found = {} if root is None else delay_offsets(root / FOLDER)
+    folder = view.store.layout.config_folder
+    found = {} if folder is None else delay_offsets(folder)
     return request.answer(Response.SUCCESS, body=config_json.dump({"offsetTable": dict(found)}, "5.4"))
 
 

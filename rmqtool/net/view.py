@@ -25,7 +25,7 @@ from rmqtool.queue.consume_queue import AnyQueue, ConsumeQueue, open_queue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.get_message import Window
 from rmqtool.report.tail.log_reader import LogReader
-from rmqtool.storage.config_files import FOLDER, TOPICS, read_config
+from rmqtool.storage.config_files import TOPICS, read_config
 from rmqtool.storage.layout import QueueFiles, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 
@@ -154,9 +154,9 @@ def _topics(store: Store, note: Callable[[str], None]) -> tuple[dict[str, Any], 
     layout = store.layout
     document: dict[str, Any] = {}
     configs: dict[str, TopicConfig] = {}
-    if layout.root is not None:
+    if layout.config_folder is not None:
         try:
-            loaded = read_config(layout.root / FOLDER, TOPICS)
+            loaded = read_config(layout.config_folder, TOPICS)
             document = config_json.resolve(loaded.document)
             configs = config_json.topics(document)
         except (FormatError, UnreadableError) as error:

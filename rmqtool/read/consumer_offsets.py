@@ -16,7 +16,7 @@ from rmqtool.errors import (
 from rmqtool.formats import config_json
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
-from rmqtool.storage.config_files import FOLDER, read_config
+from rmqtool.storage.config_files import read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
@@ -89,22 +89,22 @@ def _check(store: Store) -> None:
 
 def _of_file(store: Store, name: str) -> Offsets | None:
     """The offsets of one file; None where a broker loads nothing under its name: no file, no .bak."""
-    root = store.layout.root
-    assert root is not None, "_check was called"
-    loaded = read_config(root / FOLDER, name)
+    folder = store.layout.config_folder
+    assert folder is not None, "_check was called"
+    loaded = read_config(folder, name)
     if loaded.source == "none" and loaded.file_error:
         raise FormatError(
             f"the consumer offsets cannot be parsed, and there is no .bak: {loaded.file_error}",
-            path=root / FOLDER / name,
+            path=folder / name,
         )
     if loaded.source == "none" and loaded.is_empty:
         raise FormatError(
             "the consumer offsets are lost: the file is empty, and no .bak has any",
-            path=root / FOLDER / name,
+            path=folder / name,
         )
     if loaded.source == "none":
         return None
     try:
         return config_json.consumer_offsets(loaded.document)
     except FormatError as error:
-        raise FormatError(f"the offsets of consumers: {error.message}", path=root / FOLDER / name) from error
+        raise FormatError(f"the offsets of consumers: {error.message}", path=folder / name) from error

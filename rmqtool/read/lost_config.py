@@ -18,7 +18,7 @@ from rmqtool.errors import InputError
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
-from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, TOPICS, read_config
+from rmqtool.storage.config_files import DELAY_OFFSETS, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
@@ -94,5 +94,5 @@ def _topics(layout: StoreLayout) -> set[str]:
 
 
 def _document(layout: StoreLayout, name: str) -> Any:
-    assert layout.root is not None, "a store has a root"
-    return read_config(layout.root / FOLDER, name).document or {}
+    assert layout.config_folder is not None, "a store has a root"
+    return read_config(layout.config_folder, name).document or {}

@@ -177,8 +177,9 @@ class Store:
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()
-        if self.layout.rocksdb is not None:
-            self.layout.rocksdb.close()
+        for part in (self.layout.rocksdb, self.layout.pop):
+            if part is not None:
+                part.close()
         place = self.layout.place
         if isinstance(place, StoragePath):
             place.storage.close()

@@ -237,10 +237,10 @@ class TopicChoice:
 
 def topics_of(store: Store, report: Report) -> dict[str, TopicConfig]:
     """The topics of a store's topics.json; none if it cannot be read, which is reported."""
-    root, reason = store.layout.root, None
-    if root is not None:
+    folder, reason = store.layout.config_folder, None
+    if folder is not None:
         try:
-            loaded = read_config(root / FOLDER, TOPICS)
+            loaded = read_config(folder, TOPICS)
             if loaded.source != "none":
                 return config_json.topics(loaded.document)
             reason = loaded.file_error

@@ -44,6 +44,8 @@ from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
 
 if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.config import RocksdbConfig
+    from rmqtool.storage.rocksdb.database import Database
     from rmqtool.storage.rocksdb.queues import RocksdbQueue, RocksdbQueues
 
 _FOLDERS = (
@@ -244,10 +246,11 @@ class StoreLayout:
     environment, file, detected or default). `unreadable` names folders and files that could not be listed,
     each once, with the reason; `links` are symbolic links. `ledger` is the DLedger log, whose data files are
     among those of the commit log; `commit_log_ignored` are other files of the log that a broker with a
-    DLedger log never reads. `read_only` are parts in a form that is read but not written, and `rocksdb` the
-    consume queues in RocksDB, the only ones or second ones. The lists of strays hold entries of a folder that
-    are not files of that part, whatever their type; `unexpected_entries` are other entries whose type does
-    not match their name.
+    DLedger log never reads. `read_only` are parts in a form that is read but not written: `rocksdb` the
+    consume queues in RocksDB, the only ones or second ones, `rocksdb_config` the folder of a configuration in
+    RocksDB, and `pop` the database of POP records. The lists of strays hold entries of a folder that are not
+    files of that part, whatever their type; `unexpected_entries` are other entries whose type does not match
+    their name.
     """
 
     root: Path | None
@@ -286,6 +289,8 @@ class StoreLayout:
     unsupported: tuple[Unsupported, ...] = ()
     read_only: tuple[Unsupported, ...] = ()
     rocksdb: RocksdbQueues | None = None
+    rocksdb_config: RocksdbConfig | None = None
+    pop: Database | None = None
     unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     links: tuple[Path, ...] = ()
@@ -319,6 +324,13 @@ class StoreLayout:
         if conf is not None and conf.text("enableConsumeQueueExt") is not None:
             return conf.flag("enableConsumeQueueExt")
         return any(queue.files for queue in self.ext_queues.values())
+
+    @property
+    def config_folder(self) -> Path | None:
+        """The folder of the config files as a broker sees them; None without a root."""
+        if self.rocksdb_config is not None:
+            return self.rocksdb_config.root
+        return None if self.root is None else self.root / "config"
 
     @property
     def has_files_of_queues(self) -> bool:
@@ -403,8 +415,9 @@ class StoreLayout:
             return "commitlog"
         if self.ledger is not None and path.is_relative_to(self.ledger.folder):
             return "ledger"
-        if self.rocksdb is not None and path.is_relative_to(self.rocksdb.root):
-            return self.rocksdb.folder.name
+        for part in (self.rocksdb, self.rocksdb_config):
+            if part is not None and path.is_relative_to(part.root):
+                return part.folder.name
         if self.root is not None and path.is_relative_to(self.root) and path != self.root:
             return path.relative_to(self.root).parts[0]
         return None
@@ -413,8 +426,9 @@ class StoreLayout:
         """`path` as rows and findings show it: relative to the store root, with `/` between names."""
         if self.root is not None and path.is_relative_to(self.root):
             return path.relative_to(self.root).as_posix()
-        if self.rocksdb is not None and path.is_relative_to(self.rocksdb.root):
-            return f"{self.rocksdb.folder.name}/{'/'.join(path.parts[2:])}"
+        for part in (self.rocksdb, self.rocksdb_config):
+            if part is not None and path.is_relative_to(part.root):
+                return "/".join((part.folder.name, *path.parts[2:]))
         return path.as_posix() if self.kind == "store" else path.name
 
 
@@ -537,7 +551,10 @@ def _store(
     names = listing.names(root)
     layout = StoreLayout(root, "store", commit_log_folders=folders, folders=listing.folders(root))
     layout.unsupported = find_unsupported(root, listing, conf)
-    _open_rocksdb(layout, root)
+    if layout.unsupported:
+        from rmqtool.storage.rocksdb.parts import open_parts
+
+        open_parts(layout, root)
     log: list[StoreFile] = []
     strays: list[Path] = []
     for folder in folders:
@@ -565,6 +582,10 @@ def _store(
     layout.timer_log = tuple(StoreFile(*entry) for entry in timer_log)
     layout.timer_log_strays = tuple(timer_strays)
     layout.config = {entry.name: entry for entry, _ in listing.files(root / "config")}
+    if layout.rocksdb_config is not None:
+        for name in layout.rocksdb_config.documents:
+            layout.config.pop(f"{name}.bak", None)
+            layout.config[name] = layout.rocksdb_config.root / name
     layout.timer_check = layout.config.get("timercheck")
     layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
     return layout
@@ -582,24 +603,6 @@ def _with_ledger(layout: StoreLayout, ledger: Ledger, log: list[StoreFile]) -> l
         return log
     layout.commit_log_ignored = tuple(file for file in log if file.file_from_offset >= start)
     return [file for file in log if file.file_from_offset < start] + data
-
-
-def _open_rocksdb(layout: StoreLayout, root: Path) -> None:
-    """Queues in RocksDB, the only ones or second ones: those that can be read are not `unsupported`."""
-    for part in layout.unsupported:
-        if part.what in ("consume queues", "second consume queues"):
-            from rmqtool.storage.rocksdb.queues import RocksdbQueues
-
-            opened = RocksdbQueues(root / "consumequeue")
-            others = tuple(each for each in layout.unsupported if each is not part)
-            try:
-                _ = opened.queues
-            except InputError as error:
-                opened.close()
-                broken = Unsupported(part.what, part.path, part.form, error.message)
-                layout.unsupported = (broken, *others)
-            else:
-                layout.rocksdb, layout.unsupported, layout.read_only = opened, others, (part,)
 
 
 def rocksdb_queue_files(queues: RocksdbQueues, queue: RocksdbQueue) -> QueueFiles:

@@ -22,6 +22,7 @@ _PARTS = {
     "consume queues": _Part(frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"}), "CQ15"),
     "index entries": _Part(frozenset({"index"}), "IX11"),
     "config": _Part(frozenset({"config"}), "CP06"),
+    "pop records": _Part(frozenset({"kvStore"}), "CP06"),
 }
 
 

@@ -230,12 +230,18 @@ def _is_of_5(layout: StoreLayout) -> bool:
     return any(fields[first:])
 
 
+def _is_made(layout: StoreLayout, name: str) -> bool:
+    """Whether the file is made here from a database."""
+    made = layout.rocksdb_config
+    return made is not None and name in made.documents
+
+
 def _json_dialect(layout: StoreLayout) -> Literal["4.9", "5.4"] | None:
     """Which library wrote the config files: `4.9` for fastjson 1 (up to 5.3), `5.4` for fastjson 2."""
     found: Literal["4.9"] | None = None
     names = sorted(layout.config, key=lambda name: (name.endswith(_BACKUP), name))
     for name in names:
-        if not name.removesuffix(_BACKUP).endswith(".json"):
+        if not name.removesuffix(_BACKUP).endswith(".json") or _is_made(layout, name):
             continue
         if name.endswith(_BACKUP) and found is not None:
             break  # an older state: used only if the files themselves do not show it

@@ -25,13 +25,13 @@ from tests.tools.make_fixtures import gzipped, pack
 SAYS = {
     "combine_index_timer_540": ("5.4", "UN01", "queues in files and in RocksDB; index and timer in RocksDB"),
     "compaction_540": ("5.4", "", "a topic with cleanup.policy=COMPACTION, compacted"),
-    "config_v2_540": ("5.4", "UN01", "config v2 and queues in RocksDB"),
+    "config_v2_540": ("5.4", "", "config v2 and queues in RocksDB"),
     "dledger_497": ("4.9", "", "the commit log in DLedger"),
     "dledger_540": ("5.4", "", "the commit log in DLedger"),
-    "rocksdb_533": ("5.3", "UN01", "queues, config v1 and pop records in RocksDB"),
-    "rocksdb_540": ("5.4", "UN01", "queues, config v1 and pop records in RocksDB"),
-    "rocksdb_540_files": ("5.4", "UN01", "queues in RocksDB, made by the broker from 16 log files"),
-    "rocksdb_540_running": ("5.4", "CL24 CP04 IX09 UN01", "queues in RocksDB, copied while the broker ran"),
+    "rocksdb_533": ("5.3", "", "queues, config v1 and pop records in RocksDB"),
+    "rocksdb_540": ("5.4", "", "queues, config v1 and pop records in RocksDB"),
+    "rocksdb_540_files": ("5.4", "", "queues in RocksDB, made by the broker from 16 log files"),
+    "rocksdb_540_running": ("5.4", "CL24 CP04 CQ01 IX09", "queues in RocksDB, copied while the broker ran"),
     "tiered_540": ("5.4", "UN01", "tiered storage, posix provider"),
     "trans_540": ("5.4", "UN01", "transactions in RocksDB, one open"),
 }

@@ -1,6 +1,6 @@
 """Pass `queues`, RocksDB: what queues in files do not have. Their units are checked like any others.
 
-    a block, log or MANIFEST that cannot be read       RD01
+    a block, log or MANIFEST that cannot be read       RD01, in every database of the store
     `max` without its unit, or with another one        RD02
     a unit whose store time is not its record's        RD03, found by `queues`
     the noted end of dispatch against log and units    RD04
@@ -38,12 +38,10 @@ _RUNS_MAX = 1000  # findings on the differences of one queue
 
 
 def check_rocksdb(context: Context) -> Iterator[Finding]:
-    """The findings on the store's queues in RocksDB, the only ones or second ones."""
+    """The findings on the store's databases, and on queues in RocksDB, the only ones or second ones."""
     queues = context.layout.rocksdb
+    yield from _other_databases(context)
     if queues is None:
-        for part in context.layout.unsupported:
-            if part.reason and part.path.name == "consumequeue":
-                yield from _files(context, Database(part.path))
         return
     yield from _files(context, queues.database)
     try:
@@ -57,6 +55,19 @@ def check_rocksdb(context: Context) -> Iterator[Finding]:
 
 
 # files
+
+
+def _other_databases(context: Context) -> Iterator[Finding]:
+    """All blocks of the databases that hold no queues, or queues that cannot be read."""
+    broken = (part for part in context.layout.unsupported if part.reason)
+    for part in (*broken, *context.layout.read_only):
+        if context.layout.rocksdb is not None and part.path == context.layout.rocksdb.folder:
+            continue
+        database = Database(part.path)
+        try:
+            yield from _files(context, database)
+        finally:
+            database.close()
 
 
 def _files(context: Context, database: Database) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from rmqtool.check.verify.context import CONFIG_LIMIT, Context
 from rmqtool.errors import FormatError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
-from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
+from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import lost_config
 from rmqtool.storage.open_files import reading
@@ -118,10 +118,16 @@ class ConfigCheck:
 
     def _read(self, name: str, bak: str) -> list[Finding]:
         config = self.context.layout.config
-        folder = config.get(name, config.get(bak, Path())).parent
-        path = self.context.name(config.get(name, config.get(bak, Path(name))))
+        listed = config.get(name, config.get(bak, Path(name)))
+        made, found = self.context.layout.rocksdb_config, []
+        if made is not None and name in made.documents and not made.is_v2:
+            found = self._read_file(name, made.folder / name)  # a broker compares the versions of both
+        return [*found, *self._read_file(name, listed)]
+
+    def _read_file(self, name: str, listed: Path) -> list[Finding]:
+        path = self.context.name(listed)
         try:
-            parts = [_read_config(folder / part) for part in (name, bak)]
+            parts = [_read_config(listed.parent / part) for part in (name, f"{name}.bak")]
         except OSError as error:
             return [finding("CP06", path, reason=error.strerror)]
         loaded = config_json.load_with_bak(*parts)
@@ -166,8 +172,10 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
     except FormatError as error:
         yield finding("CF02", "config/topics.json", reason=error.message)
         return
+    made = context.layout.rocksdb_config
+    by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
     for topic, count in sorted(context.topics.items()):
-        if topic not in known and not is_system_topic(topic):
+        if topic not in known and not is_system_topic(topic) and not topic.startswith(by_broker):
             yield finding("CF03", "config/topics.json", topic=topic, records=count)
 
 

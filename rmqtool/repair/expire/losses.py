@@ -300,10 +300,9 @@ def _without_group(affected: Iterable[QueueEffect], offsets: Offsets) -> dict[st
 def _delayed(store: Store, affected: Iterable[QueueEffect]) -> Iterator[Pending]:
     """Per level, messages at or after its offset in delayOffset.json; without the file all of them."""
     levels = [effect for effect in affected if effect.topic == SCHEDULE_TOPIC]
-    root = store.layout.root
-    if not levels or root is None:
+    folder = store.layout.config_folder
+    if not levels or folder is None:
         return
-    folder = root / config_files.FOLDER
     offsets = config_files.delay_offsets(folder)
     for effect in levels:
         level = effect.queue_id + 1

@@ -44,7 +44,7 @@ def config_actions(store: Store, found: Rebuild) -> list[Action]:
         UnreadableError: a file exists but cannot be read.
     """
     layout = store.layout
-    outside = any(part.what == "config" for part in layout.unsupported)
+    outside = any(part.what == "config" for part in layout.not_written)
     if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
         return []
     return [*_from_bak(store), *_topics(store, found)]

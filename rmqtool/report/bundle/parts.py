@@ -109,8 +109,7 @@ def _listed(listing: Listing, folder: Path, name: str) -> Iterator[Row]:
 
 def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
     """The configuration files, parsed, and broker.conf without secrets."""
-    root = store.layout.root
-    folder = None if root is None else Path(root) / "config"
+    folder = store.layout.config_folder
     for name in sorted(Listing().names(folder)) if folder is not None else ():
         assert folder is not None
         if not name.removesuffix(".bak").endswith(".json"):

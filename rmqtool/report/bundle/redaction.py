@@ -11,7 +11,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Final
 
 from rmqtool.errors import FormatError, RmqtoolError
@@ -99,7 +98,7 @@ def names_of(store: Store, redaction: Redaction) -> None:
     from rmqtool.read.broker_names import broker_names
     from rmqtool.read.known_topics import topic_names
 
-    root = store.layout.root
+    root, folder = store.layout.root, store.layout.config_folder
     redaction.add("topic", sorted(topic_names(store.layout)))
     redaction.add("topic", sorted({topic for topic, _ in store.queues}))
     for name, groups in (
@@ -108,11 +107,11 @@ def names_of(store: Store, redaction: Redaction) -> None:
         ("consumerFilter.json", lambda found: {group for _, group in config_json.filters(found)}),
         ("topics.json", lambda found: ()),
     ):
-        if root is None:
+        if folder is None:
             continue
         for file in (name, f"{name}.bak"):
             try:
-                loaded = read_config(Path(root) / "config", file)
+                loaded = read_config(folder, file)
             except RmqtoolError:
                 continue
             try:

@@ -6,6 +6,7 @@
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues
     index.py    headers, slots, entries and chains of index files
+    pop.py      POP records in RocksDB
     timer.py    timer log, epoch file, compaction checkpoint
     kinds.py    which of these a value of `--what` means; the checkpoint and the configuration files
 

@@ -107,11 +107,13 @@ def config_rows(layout: StoreLayout, report: Report, names: tuple[str, ...] = ()
         }
 
 
-What = Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
+What = Literal[
+    "commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "pop", "epoch", "compaction"
+]
 KINDS: tuple[What, ...] = get_args(What)
 
 Headings = Sequence[str | tuple[str, ...]]
-_UNSELECTED = ("checkpoint", "config", "epoch", "compaction")
+_UNSELECTED = ("checkpoint", "config", "pop", "epoch", "compaction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +181,10 @@ class Dump:
                 return Listing(checkpoint_rows(layout, report, tz=tz), CHECKPOINT_FIELDS)
             case "config":
                 return Listing(config_rows(layout, report), CONFIG_FIELDS)
-            case "timer" | "epoch" | "compaction":
+            case "timer" | "pop" | "epoch" | "compaction":
                 return self._of_other_files(what)
 
-    def _of_other_files(self, what: Literal["timer", "epoch", "compaction"]) -> Listing:
+    def _of_other_files(self, what: Literal["timer", "pop", "epoch", "compaction"]) -> Listing:
         from rmqtool.report.dump import timer
 
         layout, report = self.store.layout, self.report
@@ -190,6 +192,11 @@ class Dump:
             case "timer":
                 waiting = timer.timer_rows(self.store, self.selection, report, tz=self.form.tz)
                 return Listing(waiting, timer.TIMER_FIELDS, timer.TIMER_TABLE)
+            case "pop":
+                from rmqtool.report.dump import pop
+
+                rows = pop.pop_rows(layout, report, tz=self.form.tz)
+                return Listing(rows, pop.FIELDS, pop.TABLE_FIELDS)
             case "epoch":
                 return Listing(timer.epoch_rows(layout, report), timer.EPOCH_FIELDS)
             case "compaction":

@@ -39,7 +39,6 @@ from rmqtool.read.by_time import first_stored
 from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.storage import config_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,10 @@ def look_back(store: Store, time_ms: int) -> Past:
     if start > 0:
         unknown.append(f"records below physical offset {start}: their files were deleted since, or before")
     offsets_known = False
-    root = store.layout.root
-    if root is not None and store.layout.kind == "store":
+    folder = store.layout.config_folder
+    if folder is not None and store.layout.kind == "store":
         try:
-            changed = (root / config_files.FOLDER / "consumerOffset.json").stat().st_mtime_ns // 1_000_000
+            changed = (folder / "consumerOffset.json").stat().st_mtime_ns // 1_000_000
             offsets_known = changed < time_ms and not store.live
         except OSError:
             offsets_known = False

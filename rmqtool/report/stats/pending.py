@@ -89,10 +89,9 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
     Raises:
         InputError: delayOffset.json cannot be read or parsed.
     """
-    root = store.layout.root
-    if root is None or store.layout.kind != "store":
+    folder = store.layout.config_folder
+    if folder is None or store.layout.kind != "store":
         return
-    folder = root / config_files.FOLDER
     offsets = config_files.delay_offsets(folder)
     with UnitReader() as reader:
         for (topic, queue_id), queue in sorted(store.queues.items()):

@@ -111,11 +111,10 @@ class _View:
     def delayed(self, number: int, detail: Mapping[str, Any]) -> str | None:
         if self._has_twin(number, detail):
             return "delivered"
-        root = self.store.layout.root
-        if root is None or self.store.layout.kind != "store":
+        folder = self.store.layout.config_folder
+        if folder is None or self.store.layout.kind != "store":
             return None
         try:
-            folder = root / config_files.FOLDER
             document = config_files.read_config(folder, config_files.DELAY_OFFSETS).document
             offset = config_json.delay_offsets(document).get(int(detail["level"]), 0)
         except RmqtoolError:

@@ -1,0 +1,209 @@
+"""Configuration in RocksDB as a `Storage`: the folder `config` with the files that the database stands for.
+
+topics.json, subscriptionGroup.json and consumerOffset.json are made from the database, v1 in three folders or
+one, or v2; all other files are those of the folder. Where the folder has one of the three too, a broker of v1
+starts with the database, and with the file on top if that has a larger version. A broker of v2 reads no file.
+
+What was read is kept; it is read again when a file is opened after the databases have changed.
+
+Source: RocksDBConfigManager and its subclasses, ConfigStorage; spec 06 section 3.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import cached_property
+from pathlib import Path
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import config_json
+from rmqtool.formats import rocksdb_config as format_
+from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.formats.rocksdb_config import GROUPS, NAMES, OFFSETS, TOPICS, Document
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import open_file, read_head
+from rmqtool.storage.random_file import RandomFile
+from rmqtool.storage.rocksdb.database import CURRENT, Database
+from rmqtool.storage.rocksdb.table import as_unreadable
+from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, mounted, status_of
+
+_SEPARATE = {TOPICS: "topics", GROUPS: "subscriptionGroups", OFFSETS: "consumerOffsets"}
+_SINGLE, _V2 = "metadata", "rdb"
+_FAMILIES = {
+    TOPICS: ("topic", "topicVersion"), GROUPS: ("subscriptionGroup", "subscriptionGroupVersion"),
+    OFFSETS: ("consumerOffset", "consumerOffsetVersion"),
+}  # fmt: skip
+_VERSION, _FORBIDDEN = "kvDataVersion", "forbidden"
+
+
+class RocksdbConfig(Storage):
+    """The folder `config` of a store, `folder`, with a configuration in RocksDB."""
+
+    name = "RocksDB config"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state: tuple[object, ...] | None = None
+
+    @cached_property
+    def root(self) -> StoragePath:
+        """The folder, with the three files."""
+        return mounted(self, "")
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether it is in the form v2, which holds nothing that the broker makes by itself."""
+        return Listing().has_file(self.folder / _V2, CURRENT)
+
+    @cached_property
+    def documents(self) -> dict[str, Document]:
+        """The documents by the name of the file. Raises FormatError, UnreadableError."""
+        listing = Listing()
+        self._state = self._changed()
+        if self.is_v2:
+            return self._read_v2()
+        if listing.has_file(self.folder / _SINGLE, CURRENT):
+            found = self._read_v1({name: (self.folder / _SINGLE, *_FAMILIES[name]) for name in NAMES})
+        else:
+            found = self._read_v1(
+                {name: (self.folder / folder, "default", _VERSION) for name, folder in _SEPARATE.items()}
+            )
+        return {name: self._with_file(name, document) for name, document in found.items()}
+
+    def _read_v1(self, places: dict[str, tuple[Path, str, str]]) -> dict[str, Document]:
+        found = {}
+        for name, (folder, family, version) in places.items():
+            if not Listing().has_file(folder, CURRENT):
+                continue
+            database = Database(folder)
+            try:
+                forbidden = list(database.scan(_FORBIDDEN)) if name == GROUPS else []
+                found[name] = format_.document_v1(
+                    name, database.scan(family), database.get(version, format_.VERSION_KEY), forbidden
+                )
+            except FormatError as error:
+                error.path = error.path or folder
+                raise
+            finally:
+                database.close()
+        return found
+
+    def _read_v2(self) -> dict[str, Document]:
+        database = Database(self.folder / _V2)
+        try:
+            return format_.documents_v2(database.scan("default"))
+        except FormatError as error:
+            error.path = error.path or database.folder
+            raise
+        finally:
+            database.close()
+
+    def _with_file(self, name: str, document: Document) -> Document:
+        texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
+        try:
+            return format_.merged(document, config_json.load_with_bak(*texts).document)
+        except FormatError as error:
+            error.path = error.path or self.folder / name
+            raise
+
+    @cached_property
+    def _texts(self) -> dict[str, bytes]:
+        return {name: config_json.dump(document, "5.4") for name, document in self.documents.items()}
+
+    def _changed(self) -> tuple[object, ...]:
+        """Names, sizes and times of the files that it depends on."""
+        listing = Listing()
+        folders = (self.folder, *(self.folder / name for name in (*_SEPARATE.values(), _SINGLE, _V2)))
+        return tuple(
+            (folder.name, name, status.st_size, status.st_mtime_ns)
+            for folder in folders
+            for name, status in listing.entries(folder)
+        )
+
+    def refresh(self) -> None:
+        """Read the databases again if their files have changed. Raises UnreadableError."""
+        if self._state is None or self._state != self._changed():
+            for name in ("documents", "_texts", "_mtime"):
+                self.__dict__.pop(name, None)
+            try:
+                _ = self.documents
+            except FormatError as error:
+                raise as_unreadable(error) from error
+
+    @cached_property
+    def _mtime(self) -> float:
+        """When a file of the databases was last changed, in seconds since 1970."""
+        folders = (*_SEPARATE.values(), _SINGLE, _V2)
+        entries = (entry for name in folders for entry in Listing().entries(self.folder / name))
+        return max((status.st_mtime for _, status in entries), default=0.0)
+
+    # Storage
+
+    def show(self, inner: str) -> str:
+        """See Storage."""
+        return f"{self.folder}/{inner}" if inner else str(self.folder)
+
+    def recipe(self) -> Recipe:
+        """See Storage."""
+        return RocksdbConfig, (self.folder,)
+
+    def entries(self, inner: str) -> Entries:
+        """See Storage."""
+        if inner:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.show(inner))
+        others = [
+            (name, status) for name, status in Listing().entries(self.folder) if not self._is_hidden(name)
+        ]
+        return [*others, *((name, self.status(name)) for name in self._texts)]
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether the database stands for a file: a broker does not read the .bak then."""
+        return name.removesuffix(".bak") in self._texts
+
+    def status(self, inner: str) -> os.stat_result:
+        """See Storage."""
+        if inner in self._texts:
+            return status_of(len(self._texts[inner]), self._mtime)
+        self._must_be_file(inner)
+        return status_of(None) if not inner else (self.folder / inner).stat()
+
+    def _must_be_file(self, inner: str) -> None:
+        if inner and self._is_hidden(inner):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.show(inner))
+
+    def open(self, inner: str) -> RandomFile:
+        """See Storage. A file is as the databases are now."""
+        self.refresh()
+        if inner in self._texts:
+            return _Text(self._texts[inner])
+        self._must_be_file(inner)
+        return open_file(self.folder / inner)
+
+    def close(self) -> None:
+        """See Storage. Nothing stays open."""
+
+
+class _Text:
+    """Bytes in memory as a RandomFile."""
+
+    is_near = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See RandomFile."""
+        return self._data[offset : offset + length]
+
+    def data_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return offset
+
+    def hole_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return self.size
+
+    def close(self) -> None:
+        """See RandomFile."""

@@ -1,0 +1,80 @@
+"""Which parts of a store are in RocksDB databases that can be read: they leave `StoreLayout.unsupported`.
+
+A database that cannot be read stays there, with the reason. Source: spec 06 section 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import InputError
+from rmqtool.storage.rocksdb.config import RocksdbConfig
+from rmqtool.storage.rocksdb.database import Database
+from rmqtool.storage.rocksdb.queues import RocksdbQueues
+from rmqtool.storage.unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from rmqtool.storage.layout import StoreLayout
+
+_QUEUES = ("consume queues", "second consume queues")
+_POP = "pop records"
+
+
+def open_parts(layout: StoreLayout, root: Path) -> None:
+    """Open what the layout calls unsupported, and move the parts that can be read to `read_only`."""
+    for part in layout.unsupported:
+        if part.what in _QUEUES:
+            _open_queues(layout, part, root / "consumequeue")
+        elif part.what == _POP:
+            _open_pop(layout, part)
+    config = tuple(part for part in layout.unsupported if part.what == "config")
+    if config:
+        _open_config(layout, config, root / "config")
+
+
+def _read(layout: StoreLayout, *parts: Unsupported) -> None:
+    layout.unsupported = tuple(part for part in layout.unsupported if part not in parts)
+    layout.read_only = (*layout.read_only, *parts)
+
+
+def _broken(layout: StoreLayout, error: InputError, *parts: Unsupported) -> None:
+    reasons = {part: Unsupported(part.what, part.path, part.form, error.message) for part in parts}
+    layout.unsupported = tuple(reasons.get(part, part) for part in layout.unsupported)
+
+
+def _open_queues(layout: StoreLayout, part: Unsupported, folder: Path) -> None:
+    """The only queues, or second ones."""
+    opened = RocksdbQueues(folder)
+    try:
+        _ = opened.queues
+    except InputError as error:
+        opened.close()
+        _broken(layout, error, part)
+    else:
+        layout.rocksdb = opened
+        _read(layout, part)
+
+
+def _open_pop(layout: StoreLayout, part: Unsupported) -> None:
+    database = Database(part.path)
+    try:
+        _ = database.families
+    except InputError as error:
+        _broken(layout, error, part)
+    else:
+        layout.pop = database
+        _read(layout, part)
+    finally:
+        database.close()
+
+
+def _open_config(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:
+    config = RocksdbConfig(folder)
+    try:
+        _ = config.documents
+    except InputError as error:
+        _broken(layout, error, *parts)
+    else:
+        layout.rocksdb_config = config
+        _read(layout, *parts)
