@@ -29,8 +29,8 @@ What = Annotated[
     typer.Option(
         "--what",
         metavar="commitlog|consumequeue|index|checkpoint|config|timer|pop|epoch|compaction",
-        help="Show this structure; default: commitlog for a store root, otherwise detected from the file. pop:"
-        " messages that groups have popped and not acknowledged, which some brokers keep in RocksDB.",
+        help="Show this structure; default: commitlog for a store root, otherwise detected from the file."
+        " pop: messages that groups have popped and not acknowledged, which some brokers keep in RocksDB.",
     ),
 ]
 Part = Annotated[

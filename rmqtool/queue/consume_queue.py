@@ -288,6 +288,9 @@ class _Units(ABC, Generic[UnitT]):
 
     def end_and_last(self) -> tuple[int, UnitT | None]:
         """(`end`, the unit before it), mostly from one look at one file."""
+        if self._queue_files.is_made and self.files:
+            end = self.numbers_of(self.files[-1]).stop
+            return end, self.by_number(end - 1)
         end, last, seen_in = 0, None, None
         for file in self.files[-_RECOVERED_FILES:]:
             numbers = self.numbers_of(file)

@@ -190,7 +190,8 @@ class QueueFiles:
     """The files of one queue, in the order of their offsets. Nothing changes it.
 
     `place` is its folder and `strays` are all entries of it that are not in `files`. `unit_size` is 20, or
-    46 in a batch queue; extension files have units of many sizes.
+    46 in a batch queue; extension files have units of many sizes. `is_made`: the file is made from a database
+    that says where the queue ends, so a missing unit does not end it.
     """
 
     topic: str
@@ -199,6 +200,7 @@ class QueueFiles:
     files: tuple[StoreFile, ...]
     strays: tuple[Path, ...] = ()
     unit_size: int = UNIT_SIZE
+    is_made: bool = False
 
     @property
     def folder(self) -> Path:
@@ -217,7 +219,9 @@ class QueueFiles:
 
     def with_files(self, files: tuple[StoreFile, ...]) -> QueueFiles:
         """The same queue with other files."""
-        return QueueFiles(self.topic, self.queue_id, self.place, files, self.strays, self.unit_size)
+        return QueueFiles(
+            self.topic, self.queue_id, self.place, files, self.strays, self.unit_size, self.is_made
+        )
 
     def relisted(self) -> QueueFiles:
         """The queue with its files as they are now: a broker may have added or deleted some."""
@@ -609,7 +613,7 @@ def rocksdb_queue_files(queues: RocksdbQueues, queue: RocksdbQueue) -> QueueFile
     """A queue in RocksDB as the one file of units that its storage makes of it."""
     folder = queues.path(queue)
     file = StoreFile(folder / queue.file, queue.first * UNIT_SIZE, queue.size)
-    return QueueFiles(queue.topic, queue.queue_id, folder, (file,))
+    return QueueFiles(queue.topic, queue.queue_id, folder, (file,), is_made=True)
 
 
 def _list_queues(layout: StoreLayout, root: Path, listing: Listing) -> None:

@@ -67,7 +67,7 @@ PROBLEMS_OF_USE = (
 DAMAGED = (
     "bad_cl04_wrong_length", "bad_cl21_wrong_size_file", "bad_cf02_config_unreadable",
     "bad_cp05_repair_unfinished", "bad_ix02_chain_loop", "bad_cq09_wrong_size_file", "gap_cl26_log_missing",
-    "old_un01_rocksdb",
+    "old_un01_tiered",
 )  # fmt: skip
 ON_DAMAGED = (
     ["info", "--residency"], ["doctor"], ["dump"], ["dump", "--what", "consumequeue"],

@@ -27,7 +27,7 @@ STORES = (
     CLEAN, "ok_497_small_ipv6", "ok_533_small_propcrc", "ok_540_expired", "torn_540_killed_burst",
     "bad_cl03_body_crc", "bad_cl06_foreign_record", "bad_cl09_property_crc", "bad_cl13_bad_properties",
     "bad_cl14_bad_body", "bad_cl04_wrong_length", "bad_cl05_unknown_magic", "gap_cl02_zero_hole",
-    "gap_cl20_missing_file", "bad_cl10_bad_blank", "old_un01_rocksdb",
+    "gap_cl20_missing_file", "bad_cl10_bad_blank", "old_un01_tiered",
 )  # fmt: skip
 SMALL = {"columnSet": "minimal"}
 

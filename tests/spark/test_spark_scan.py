@@ -343,7 +343,7 @@ def test_sql_of_many_types(run: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [REAL, DAMAGED, "bad_cq04_misaligned", "bad_ix02_chain_loop", "old_un01_rocksdb"]
+    "name", [REAL, DAMAGED, "bad_cq04_misaligned", "bad_ix02_chain_loop", "old_un01_tiered"]
 )
 def test_verify_finds_the_same(run: Run, cases: Library, name: str) -> None:
     """Findings in their order, and the exit code."""

@@ -342,7 +342,7 @@ def test_any_bytes(pair: Pair, seed: int, capfd: Capture) -> None:
 DAMAGED = (
     "bad_cl04_wrong_length", "bad_cl21_wrong_size_file", "bad_cl23_empty_file", "bad_cf02_config_unreadable",
     "bad_cp05_repair_unfinished", "bad_cq09_wrong_size_file", "gap_cl26_log_missing", "gap_cl20_missing_file",
-    "old_un01_rocksdb", "bad_cp08_wrong_type", "bad_cl25_misnamed_file", "bad_cq04_misaligned",
+    "old_un01_tiered", "bad_cp08_wrong_type", "bad_cl25_misnamed_file", "bad_cq04_misaligned",
 )  # fmt: skip
 
 

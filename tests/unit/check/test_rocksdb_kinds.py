@@ -216,6 +216,14 @@ def test_config_that_cannot_be_read(cases: Library, tmp_path: Path) -> None:
         assert "topics.json" not in opened.layout.config and opened.max_offset("TopicA", 0) == 30
 
 
+def test_a_missing_unit_does_not_end_a_queue(cases: Library) -> None:
+    """A broker takes the end from the entry `max`."""
+    with Store.open(cases.path("gap_cq02_in_rocksdb")) as store:
+        assert store.max_offset("TopicA", 0) == 30
+        assert store.get_by_queue_offset("TopicA", 0, 5) is None
+        assert store.get_by_queue_offset("TopicA", 0, 6) is not None
+
+
 def test_a_log_ahead_of_the_queues_is_normal(cases: Library) -> None:
     """A copy of a running broker's store has no unit on disk: the next start dispatches all records."""
     codes = codes_of(cases.path(RUNNING))

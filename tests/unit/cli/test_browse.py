@@ -561,7 +561,7 @@ def test_an_archive(cases: Library, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["kind_rocksdb_540", "kind_dledger_540", "kind_tiered_540", "old_un01_rocksdb"]
+    "name", ["kind_rocksdb_540", "kind_dledger_540", "kind_tiered_540", "old_un01_tiered"]
 )
 def test_forms_that_cannot_be_read(cases: Library, name: str) -> None:
     """Where queues or offsets are out of reach the screens say so."""

@@ -38,7 +38,7 @@ COLUMNS = ("physical_offset", "topic", "queue_id", "keys", "properties", "status
 FIXTURES = ("ok_540_small_ipv6", "torn_540_killed", "gap_cl20_missing_file", "gap_cl02_zero_hole",
             "bad_cl05_unknown_magic", "bad_cl03_body_crc", "gap_cq13_queue_missing", "gap_cq02_unit_missing",
             "gap_ix03_key_not_found", "bad_ix02_chain_loop", "bad_ix01_header", "bad_ix07_stray_entry",
-            "old_un01_rocksdb", "torn_ix09_index_header_behind")  # fmt: skip
+            "old_un01_tiered", "torn_ix09_index_header_behind")  # fmt: skip
 
 
 def same(
@@ -286,7 +286,7 @@ def test_queues_that_do_not_tile_the_log_are_not_trusted(kind: str | None, tmp_p
 
 
 @pytest.mark.parametrize(
-    "name", ["torn_540_killed", "gap_cl08_zeroed_page", "ok_497_expired", "old_un01_rocksdb"]
+    "name", ["torn_540_killed", "gap_cl08_zeroed_page", "ok_497_expired", "old_un01_tiered"]
 )
 @pytest.mark.parametrize("target", [1, 20_000, 300_000, 1 << 40])
 def test_pieces_are_the_whole(name: str, target: int, cases: Library) -> None:

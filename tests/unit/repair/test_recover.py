@@ -50,7 +50,7 @@ STAYS = {
     "old_cl16_queue_made_anew": {"CL16"},
 }
 OUT_OF_REACH = {
-    "old_un01_rocksdb", "gap_cl26_log_missing", "bad_cl12_unreadable", "bad_cp06_unreadable",
+    "old_un01_tiered", "gap_cl26_log_missing", "bad_cl12_unreadable", "bad_cp06_unreadable",
     "bad_cp08_wrong_type", "bad_cq15_unreadable", "bad_ix11_unreadable",
 }  # fmt: skip
 # Stores outside of the classic files are answered or refused by name: `tests/unit/check/test_kinds.py`.

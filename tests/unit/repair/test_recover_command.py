@@ -204,8 +204,13 @@ def test_out_of_reach_is_shown_and_not_mended(
     code, out, _ = run(capsys, root)
     assert code == 3 and "RocksDB" in out
     assert run(capsys, root, "--apply")[0] == 4
-    assert run(capsys, cases.path("old_un01_rocksdb"))[0] == 3
-    assert run(capsys, store_copy("old_un01_rocksdb"), "--apply")[0] == 0
+    (root / "consumequeue" / "CURRENT").unlink()
+    (root / "kvStore").mkdir()
+    (root / "kvStore" / "CURRENT").write_text("MANIFEST-000004\n")
+    assert run(capsys, root)[0] == 3
+    assert run(capsys, root, "--apply")[0] == 0
+    assert run(capsys, cases.path("old_un01_tiered"))[0] == 3
+    assert run(capsys, store_copy("old_un01_tiered"), "--apply")[0] == 4
 
 
 def test_giving_up_sound_messages_needs_yes(

@@ -352,7 +352,7 @@ def test_a_delete_when_that_no_broker_reads(cases: Library, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "state", "code"),
     [("ok_540_clean", "OK", 0), ("bad_cf01_config_bak", "WARNING", 1),
-     ("bad_cl04_wrong_length", "CRITICAL", 2), ("kind_rocksdb_540", "UNKNOWN", 3)],
+     ("bad_cl04_wrong_length", "CRITICAL", 2), ("kind_tiered_540", "UNKNOWN", 3)],
 )  # fmt: skip
 def test_one_line_for_nagios(name: str, state: str, code: int, cases: Library, capfd: Capture) -> None:
     """The line of a plugin: the state, one sentence, a bar, numbers with their limits."""

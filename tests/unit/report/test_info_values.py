@@ -261,7 +261,7 @@ class TestParts:
     def test_what_is_out_of_reach_ends_with_3(
         self, cases: Library, capfdbinary: pytest.CaptureFixture[bytes]
     ) -> None:
-        path = cases.path("old_un01_rocksdb")
+        path = cases.path("old_un01_tiered")
         with unchanged(path):
             assert main(["info", str(path), "--format", "json"]) == 3
         found = json.loads(capfdbinary.readouterr().out)
