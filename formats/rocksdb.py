@@ -192,7 +192,7 @@ def log_records(
     Raises:
         FormatError: a record is damaged; `physical_offset` says where.
     """
-    start, content = -1, b""
+    start, content = -1, bytearray()
     for base in range(0, size, BLOCK_SIZE):
         block = read(base, min(BLOCK_SIZE, size - base))
         at = 0
@@ -220,10 +220,10 @@ def log_records(
             if kind in (_MIDDLE, _LAST) and start < 0:
                 raise _damaged(place, "a part of a record without its beginning")
             if kind in (1, _FIRST):
-                start, content = place, b""
+                start, content = place, bytearray()
             content += part
             if kind in (1, _LAST):
-                yield start, content
+                yield start, bytes(content)
                 start = -1
 
 

@@ -28,6 +28,7 @@ Document = dict[str | int, Any]
 
 _PREFIX = struct.Struct(">bhb")  # 01, table, kind
 _VERSION = struct.Struct(">qqq")
+_VERSION_NAME = b"data_version"
 _OF_TABLE = {1: OFFSETS, 3: TOPICS, 4: GROUPS}
 _PULL_OFFSETS = 2  # of simple pull consumers: no file holds these
 _DATA_VERSION, _DATA = 1, 2
@@ -98,8 +99,8 @@ def documents_v2(rows: Rows) -> dict[str, Document]:
         if name is None:
             continue
         if kind == _DATA_VERSION:
-            if len(value) != _VERSION.size:
-                raise FormatError(f"a data version of {len(value)} bytes")
+            if len(value) != _VERSION.size or key[_PREFIX.size :] != _VERSION_NAME:
+                raise FormatError(f"a data version of {len(value)} bytes, or of another name")
             state, timestamp, counter = _VERSION.unpack(value)
             found[name]["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": timestamp}
         elif name == OFFSETS:

@@ -52,6 +52,7 @@ from rmqtool.log.scan_cache import pack
 from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.read.filter import parser
 from rmqtool.storage.source import BytesSource
+from tests.fuzz import databases
 from tests.support.records import is_filler, record
 from tests.support.scan_logs import HOST_V6, blank, file_end, log, values
 from tests.support.scan_logs import entries as entry_log
@@ -501,6 +502,11 @@ DECODERS: dict[str, Decoder] = {
             b"[::1]:10911",
         ),
     ),
+    "database table": Decoder(databases.read_table, databases.tables),
+    "database log": Decoder(databases.read_log, databases.logs),
+    "database record": Decoder(_whole(databases.read_record), databases.records),
+    "database block": Decoder(databases.read_block, databases.blocks),
+    "database entry": Decoder(_whole(databases.read_entry), databases.entries),
     "filter": Decoder(_filter, lambda: _FILTERS),
     "remoting": Decoder(_whole(lambda data: list(remoting.Frames().feed(data))), _frames),
     "HA frame": Decoder(

@@ -14,6 +14,7 @@ from typing import Any
 from rmqtool.cli import main
 from rmqtool.problems import PROBLEMS
 from rmqtool.write.store_writer import StoreWriter
+from tests.fuzz import databases
 from tests.fuzz.case import Case, Failure, judge
 from tests.fuzz.mutate import NUMBERS, TEXTS, mutate, mutate_json
 from tests.support.build_store import LOG_FILE_SIZE
@@ -58,6 +59,7 @@ dump {store} --what index --part slots --format csv
 dump {store} --what index --part chains
 dump {store} --what checkpoint
 dump {store} --what config
+dump {store} --what pop
 dump {store} --what timer
 dump {store} --what epoch
 dump {store} --what compaction
@@ -141,9 +143,13 @@ class Stores:
 
     def draw(self, random: Random) -> Case:
         """A store and what is done to it."""
-        name = random.choice(_REAL) if random.random() < 0.05 else random.choice(_MADE)
+        kind = random.random()
+        is_database = 0.05 <= kind < 0.15
+        name = random.choice(_REAL if kind < 0.05 else databases.STORES if is_database else _MADE)
         root = self.base(name)
-        if random.random() < 0.3:
+        if is_database and random.random() < 0.7:
+            edits = databases.edits(root, random)
+        elif random.random() < 0.3:
             edits = random_edits(root, random.randrange(1 << 60))
         else:
             edits = [edit for _ in range(random.choice((1, 1, 2, 3))) for edit in _edits(root, random)]
@@ -155,7 +161,7 @@ class Stores:
 
     def base(self, name: str) -> Path:
         """The sound store of that name; nobody may change it."""
-        if name in _REAL:
+        if name in (*_REAL, *databases.STORES):
             return self._library.path(name)
         root = self._folder / "made" / name
         if not root.exists():
