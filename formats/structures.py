@@ -18,6 +18,7 @@ from rmqtool.formats import (
     properties,
     rocksdb,
     rocksdb_queue,
+    rocksdb_timer,
     timer,
     trace,
 )
@@ -50,7 +51,7 @@ STRUCTURES: tuple[tuple[str, Part | Layout, str], ...] = (
     ("abort", markers.ABORT, markers.ABORT_TEXT),
     ("lock", markers.LOCK, markers.LOCK_TEXT),
     ("config files", config_json.DOCUMENT, config_json.TEXT),
-    *_titled(timer.SLOT, timer.LOG_UNIT, timer.LOG_BLANK, timer.CHECK),
+    *_titled(timer.SLOT, timer.LOG_UNIT, timer.LOG_BLANK, timer.CHECK, rocksdb_timer.VALUE),
     ("epoch file", epoch.EPOCH_FILE, epoch.TEXT),
     *_titled(ledger.HEADER, ledger.FILE_END, ledger.INDEX_UNIT),
     ("DLedger state files", ledger.STATE, ledger.STATE_TEXT),

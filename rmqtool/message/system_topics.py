@@ -39,7 +39,8 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 
 HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
-OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", ROCKSDB_OP_TOPIC)
 OP_TOPIC_OF = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
 DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -207,7 +208,17 @@ def _half(view: _View) -> Description:
 
 
 def _op(view: _View) -> Description:
-    """4.x writes one number, 5.x a list in which a comma follows every number."""
+    """4.x writes one number, 5.x a list in which a comma follows every number.
+
+    With transactions in RocksDB a property names the half message by its physical offset.
+    """
+    if view.record.topic == ROCKSDB_OP_TOPIC:
+        place = view.number(properties.TRANS_OFFSET)
+        of_rocksdb: Description = {
+            "kind": "op", "half_queue_id": view.record.queue_id, "half_queue_offsets": [],
+            "half_physical_offset": place,
+        }  # fmt: skip
+        return of_rocksdb if place is not None else of_rocksdb | {"unreadable": "no physical offset"}
     pieces = [piece for piece in view.record.body.split(b",") if piece.strip()]
     texts = [piece.decode("latin-1").strip() for piece in pieces]
     offsets = [int(text) for text in texts if _INTEGER.fullmatch(text)]

@@ -16,7 +16,7 @@ from rmqtool.errors import (
 from rmqtool.formats import config_json
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
-from rmqtool.storage.config_files import read_config
+from rmqtool.storage.config_files import FOLDER, read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 

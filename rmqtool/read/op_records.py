@@ -81,7 +81,10 @@ def op_of(store: Store, half: Message) -> StoredMessage | None:
 
 def _names(op: StoredMessage, half: Message) -> bool:
     described = describe(op.message) or {}
-    return described.get("kind") == "op" and half.queue_offset in described["half_queue_offsets"]
+    return described.get("kind") == "op" and (
+        half.queue_offset in described["half_queue_offsets"]
+        or half.physical_offset == described.get("half_physical_offset")
+    )
 
 
 def _places(store: Store, queue: ConsumeQueue, first: int, wanted: int) -> Iterator[int]:

@@ -177,7 +177,7 @@ class Store:
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()
-        for part in (self.layout.rocksdb, self.layout.pop):
+        for part in (self.layout.rocksdb, self.layout.pop, self.layout.rocksdb_messages):
             if part is not None:
                 part.close()
         place = self.layout.place

@@ -252,9 +252,9 @@ class StoreLayout:
     among those of the commit log; `commit_log_ignored` are other files of the log that a broker with a
     DLedger log never reads. `read_only` are parts in a form that is read but not written: `rocksdb` the
     consume queues in RocksDB, the only ones or second ones, `rocksdb_config` the folder of a configuration in
-    RocksDB, and `pop` the database of POP records. The lists of strays hold entries of a folder that are not
-    files of that part, whatever their type; `unexpected_entries` are other entries whose type does not match
-    their name.
+    RocksDB, `pop` the database of POP records and `rocksdb_messages` that of timer messages. The lists of
+    strays hold entries of a folder that are not files of that part, whatever their type; `unexpected_entries`
+    are other entries whose type does not match their name.
     """
 
     root: Path | None
@@ -295,6 +295,7 @@ class StoreLayout:
     rocksdb: RocksdbQueues | None = None
     rocksdb_config: RocksdbConfig | None = None
     pop: Database | None = None
+    rocksdb_messages: Database | None = None
     unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     links: tuple[Path, ...] = ()

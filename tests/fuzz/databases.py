@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool.errors import FormatError
-from rmqtool.formats import pop_record, rocksdb_config, rocksdb_queue
+from rmqtool.formats import pop_record, rocksdb_config, rocksdb_queue, rocksdb_timer
 from rmqtool.formats import rocksdb as format_
 from rmqtool.formats.rocksdb import KEY_TAIL_SIZE, LOG_HEAD, TableFile
 from rmqtool.queue.rocksdb_units_kernel import units_of_block
@@ -174,6 +174,8 @@ def read_entry(data: bytes) -> None:
         lambda: rocksdb_queue.decode_end(value),
         lambda: rocksdb_queue.decode_checkpoint(value),
         lambda: pop_record.decode(key, value),
+        lambda: rocksdb_timer.decode(key, value),
+        lambda: rocksdb_timer.decode_number(value),
         lambda: rocksdb_config.documents_v2([(key, value)]),
         lambda: [
             rocksdb_config.document_v1(name, [(key, value)], value, [(key, value)])

@@ -353,6 +353,10 @@ def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set
         found = store.find(unit.physical_offset)
         described = describe(found.message) if found is not None else None
         waiting.difference_update((described or {}).get("half_queue_offsets", ()))
+        half = (described or {}).get("half_physical_offset")
+        stored = store.find(half) if half is not None else None
+        if stored is not None:
+            waiting.discard(stored.message.queue_offset)
         if not waiting:
             return True
     return True

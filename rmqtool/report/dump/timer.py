@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, tzinfo
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqtool import times
 from rmqtool.errors import FormatError
@@ -19,12 +22,16 @@ from rmqtool.storage.config_files import read_file
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import reading
 
+if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.database import Database
+
 TIMER_FIELDS = (
     "position", "deliver_timestamp_ms", "deliver_time", "write_timestamp_ms", "write_time", "physical_offset",
-    "size", "real_topic", "real_queue_id", "topic_hash", "roll", "delete", "previous_position", "file",
+    "size", "real_topic", "real_queue_id", "topic_hash", "roll", "delete", "previous_position", "delivered",
+    "file",
 )  # fmt: skip
 TIMER_TABLE = ("position", "deliver_time", "real_topic", "real_queue_id", "physical_offset", "size", "roll",
-               "delete")  # fmt: skip
+               "delete", "delivered")  # fmt: skip
 EPOCH_FIELDS = ("epoch", "start_offset", "end_offset", "file")
 COMPACTION_FIELDS = ("topic", "queue_id", "queue_offset", "file")
 _BLOCK_UNITS = 4096
@@ -33,7 +40,7 @@ _BLOCK_UNITS = 4096
 def timer_rows(
     store: Store, selection: Selection, report: Report, *, tz: tzinfo | None = UTC
 ) -> Iterator[Row]:
-    """One row per unit of the timer log, in its order.
+    """One row per unit of the timer log, in its order; then one per timer message in RocksDB, by due time.
 
     Args:
         store: the store. A unit holds the hash of its message's topic; the topic itself, and the
@@ -62,18 +69,51 @@ def timer_rows(
                 "write_time": times.format_time(unit.write_time, tz),
                 "physical_offset": unit.physical_offset,
                 "size": unit.message_size,
-                **_real(store, unit),
+                **_real(store, unit.physical_offset),
                 "topic_hash": unit.topic_hash,
                 "roll": bool(unit.magic & timer.MAGIC_ROLL),
                 "delete": bool(unit.magic & timer.MAGIC_DELETE),
                 "previous_position": unit.previous_position,
+                "delivered": None,
                 "file": layout.relative(file.path),
             }
+    if layout.rocksdb_messages is not None:
+        rows = _rocksdb_rows(store, layout.rocksdb_messages, selection, report, tz)
+        yield from rows if left is None else islice(rows, left)
 
 
-def _real(store: Store, unit: LogUnit) -> Row:
-    """The topic and queue that a unit's message will be delivered to, as far as its record can be read."""
-    stored = store.find(unit.physical_offset)
+def _rocksdb_rows(
+    store: Store, database: Database, selection: Selection, report: Report, tz: tzinfo | None
+) -> Iterator[Row]:
+    """`delivered`: the broker has delivered what was due up to this time; it deletes these entries later."""
+    from rmqtool.storage.rocksdb.timer import read_timers
+
+    try:
+        timers = read_timers(database)
+    except FormatError as error:
+        name = store.layout.relative(Path(error.path or database.folder))
+        report(finding("RD01", name, error.physical_offset, reason=error.message))
+        return
+    for entry in timers.entries if timers is not None else ():
+        early = selection.since is not None and entry.due_ms < selection.since
+        late = selection.until is not None and entry.due_ms >= selection.until
+        if early or late or not selection.matches_offset(entry.physical_offset):
+            continue
+        assert timers is not None
+        yield dict.fromkeys(TIMER_FIELDS) | {
+            "deliver_timestamp_ms": entry.due_ms,
+            "deliver_time": times.format_time(entry.due_ms, tz),
+            "physical_offset": entry.physical_offset,
+            "size": entry.size,
+            **_real(store, entry.physical_offset),
+            "delivered": entry.due_ms <= timers.delivered_ms,
+            "file": store.layout.relative(database.folder),
+        }
+
+
+def _real(store: Store, physical_offset: int) -> Row:
+    """The topic and queue that a message will be delivered to, as far as its record can be read."""
+    stored = store.find(physical_offset)
     found = describe(stored.message) if stored is not None else None
     if found is None or found["kind"] != "timer":
         return {"real_topic": None, "real_queue_id": None}

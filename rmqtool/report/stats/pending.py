@@ -125,14 +125,19 @@ def timers(store: Store) -> Iterator[Waiting]:
 
     Raises:
         UnreadableError: the timer log or its check file cannot be read.
+        FormatError: timer messages in RocksDB cannot be read.
     """
     layout = store.layout
-    if layout.timer_check is None and not layout.timer_log:
+    in_rocksdb = _in_rocksdb(store)
+    if in_rocksdb is not None:
+        due, sizes, places, next_offset = in_rocksdb
+    elif layout.timer_check is None and not layout.timer_log:
         return
-    check = _check(store)
-    last_read = check.last_read_time if check is not None else 0
-    next_offset = check.last_timer_queue_offset if check is not None else 0
-    due, sizes, places = _logged(store, last_read)
+    else:
+        check = _check(store)
+        last_read = check.last_read_time if check is not None else 0
+        next_offset = check.last_timer_queue_offset if check is not None else 0
+        due, sizes, places = _logged(store, last_read)
     queue = store.queues.get((TIMER_TOPIC, 0))
     if isinstance(queue, ConsumeQueue):
         live = queue.first_live(store.commit_log.min_offset)
@@ -152,6 +157,26 @@ def timers(store: Store) -> Iterator[Waiting]:
     due, sizes = due[~deletes], sizes[~deletes]
     if len(due):
         yield Waiting("timer", None, due, sizes)
+
+
+def _in_rocksdb(store: Store) -> tuple[Array, Array, Array, int] | None:
+    """(due, size, physical offset, next queue offset) as the database has them; None without one."""
+    database = store.layout.rocksdb_messages
+    if database is None:
+        return None
+    from rmqtool.storage.rocksdb.timer import read_timers
+
+    found = read_timers(database)
+    if found is None:
+        return None
+    start = store.commit_log.min_offset
+    waiting = [each for each in found.entries if each.due_ms > found.delivered_ms]
+    waiting = [each for each in waiting if each.physical_offset >= start]
+    columns = zip(*((each.due_ms, each.size, each.physical_offset) for each in waiting), strict=True)
+    due, sizes, places = (
+        (np.array(each, np.int64) for each in columns) if waiting else np.zeros((3, 0), np.int64)
+    )
+    return due, sizes, places, found.next_offset
 
 
 def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:

@@ -6,7 +6,8 @@
     put_back       stored again for another check, so that its copy counts; or discarded after too many
 
 A committed message names the physical offset of its half message; an op record names the queue offsets
-of half messages that are finished, either way. A half message that no op names is `put_back` if a copy
+of half messages that are finished, either way. With transactions in RocksDB (5.4) it names one by its
+physical offset, in a property. A half message that no op names is `put_back` if a copy
 follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. If its op was lost
 in a crash, a committed half message still counts as committed, and in `without_op`: a broker will check it
 again. A copy has the unique key and the born time of the first record; ages and the broker's timeout count
@@ -27,11 +28,14 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.formats import message as form
+from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_UNIQ, dispatch_columns
+from rmqtool.log.frames import Frames
+from rmqtool.log.properties import read_pairs
 from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered
-from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC
 from rmqtool.report.stats.groups import PERCENTILES
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch
@@ -117,7 +121,8 @@ class Transactions:
         self._halves = np.zeros(0, HALF)
         self._ops = np.zeros(0, OP)
         self._commits = np.zeros(0, COMMIT)
-        self._new: dict[str, list[Array]] = {"halves": [], "ops": [], "commits": []}
+        self._ends = np.zeros(0, COMMIT)
+        self._new: dict[str, list[Array]] = {"halves": [], "ops": [], "commits": [], "ends": []}
         self._kept = 0
 
     def take(self, batch: Batch) -> None:
@@ -188,10 +193,18 @@ class Transactions:
             self._keep("halves", halves)
 
     def _take_ops(self, batch: Batch, kinds: Array, there: Array) -> None:
-        places = np.flatnonzero(there & (kinds >= 2))
+        rows = batch.frames.rows
+        in_rocksdb = kinds == 2 + OP_TOPICS.index(ROCKSDB_OP_TOPIC)
+        places = np.flatnonzero(there & in_rocksdb)
+        if len(places):
+            named, owners = _half_places(batch.frames.at(places))
+            self.unreadable_ops += len(places) - len(named)
+            ends = np.zeros(len(named), COMMIT)
+            ends["place"], ends["stored"] = named, rows["store_timestamp"][places[owners]]
+            self._keep("ends", ends)
+        places = np.flatnonzero(there & (kinds >= 2) & ~in_rocksdb)
         if not len(places):
             return
-        rows = batch.frames.rows
         lengths = np.maximum(rows["body_length"][places], 0).astype(np.int64)
         text, ends = gathered(batch.frames.data, batch.frames.body_starts()[places], lengths)
         values, owners, bad = decimals(text, ends)
@@ -212,7 +225,8 @@ class Transactions:
         halves = np.concatenate([self._halves, *self._new["halves"]])
         ops = np.concatenate([self._ops, *self._new["ops"]])
         commits = np.concatenate([self._commits, *self._new["commits"]])
-        self._new = {"halves": [], "ops": [], "commits": []}
+        ends = np.concatenate([self._ends, *self._new["ends"]])
+        self._new = {"halves": [], "ops": [], "commits": [], "ends": []}
         order = np.argsort(halves["place"], kind="stable")
         halves = halves[order]
         halves["copied"] |= _are_copied(halves)
@@ -220,6 +234,8 @@ class Transactions:
         halves["committed"] = np.where(found, times_of, halves["committed"])
         op_keys, half_keys = _keys(ops, halves)
         finished, ended = _joined(op_keys, ops["stored"], half_keys)
+        named, times_of = _joined(ends["place"], ends["stored"], halves["place"])
+        finished, ended = finished | named, np.where(named, times_of, ended)
         done, ended = halves[finished], ended[finished]
         committed = done["committed"] >= 0
         self._states["committed"].add(done[committed], ended[committed])
@@ -242,6 +258,20 @@ class Transactions:
         self._states["put_back"].add(left[passed], None)
         self._states["open"].add(left[~passed], None)
         self._halves = np.zeros(0, HALF)
+
+
+def _half_places(frames: Frames) -> tuple[Array, Array]:
+    """(physical offset of a half message i8, row of the op record that names it in TRANS_OFFSET)."""
+    pairs = read_pairs(frames)
+    word = np.frombuffer(properties.TRANS_OFFSET.encode(), np.uint8)
+    chosen = np.flatnonzero(pairs.names.lengths == len(word))
+    starts = pairs.names.starts[chosen]
+    chosen = chosen[(pairs.names.data[starts[:, None] + np.arange(len(word))] == word).all(axis=1)]
+    lengths = np.maximum(pairs.values.lengths[chosen], 0).astype(np.int64)
+    values, owners, _ = decimals(*gathered(pairs.values.data, pairs.values.starts[chosen], lengths))
+    rows = np.searchsorted(pairs.stops, chosen, side="right") - 1
+    found, first = np.unique(rows[owners], return_index=True)
+    return values[first], found
 
 
 def _are_copied(halves: Array) -> Array:

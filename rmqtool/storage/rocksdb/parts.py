@@ -12,13 +12,16 @@ from rmqtool.errors import InputError
 from rmqtool.storage.rocksdb.config import RocksdbConfig
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
-from rmqtool.storage.unsupported import Unsupported
+from rmqtool.storage.unsupported import SIDE_STORE, Unsupported
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
 _QUEUES = ("consume queues", "second consume queues")
 _POP = "pop records"
+_INDEX = "index entries"
+_SIDE_FOLDER = "rocksdbstore"
+_SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "half messages"))
 
 
 def open_parts(layout: StoreLayout, root: Path) -> None:
@@ -28,6 +31,9 @@ def open_parts(layout: StoreLayout, root: Path) -> None:
             _open_queues(layout, part, root / "consumequeue")
         elif part.what == _POP:
             _open_pop(layout, part)
+    side = tuple(part for part in layout.unsupported if part.path == root / _SIDE_FOLDER)
+    if side:
+        _open_side(layout, side, root / _SIDE_FOLDER)
     config = tuple(part for part in layout.unsupported if part.what == "config")
     if config:
         _open_config(layout, config, root / "config")
@@ -67,6 +73,24 @@ def _open_pop(layout: StoreLayout, part: Unsupported) -> None:
         _read(layout, part)
     finally:
         database.close()
+
+
+def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:
+    """Timer messages are read there, and the log says which transactions are open; the index is not read."""
+    database = Database(folder)
+    try:
+        filled = [what for family, what in _SIDE_FAMILIES if database.first(family, b"") is not None]
+    except InputError as error:
+        _broken(layout, error, *parts)
+        return
+    finally:
+        database.close()
+    layout.rocksdb_messages = database
+    found = {part.what for part in parts if part.what != SIDE_STORE} or set(filled)
+    named = [Unsupported(what, folder) for _, what in _SIDE_FAMILIES if what in found]
+    others = (part for part in layout.unsupported if part not in parts)
+    layout.unsupported = (*others, *(part for part in named if part.what == _INDEX))
+    layout.read_only = (*layout.read_only, *(part for part in named if part.what != _INDEX))
 
 
 def _open_config(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:

@@ -24,12 +24,12 @@ LEDGER_REFUSES = ("recover", "expire", "append")  # test_ledger_stores.py tests 
 COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
-READ_WHOLE = (*QUEUES_ELSEWHERE, CLASSIC, *DLEDGER)  # no part is left unread
+READ_WHOLE = (*QUEUES_ELSEWHERE, "kind_trans_540", CLASSIC, *DLEDGER)  # no part is left unread
 COMMANDS = {
     "info": (), "doctor": (), "verify": (), "stats": (), "stats-group": ("--by", "group"),
     "dump": ("--stats-only",),
     "dump-queues": ("--what", "consumequeue"),
-    "dump-config": ("--what", "config"), "dump-pop": ("--what", "pop"),
+    "dump-config": ("--what", "config"), "dump-pop": ("--what", "pop"), "dump-timer": ("--what", "timer"),
     "lookup-key": ("--key", "nokey", "--topic", "TopicA"),
     "lookup-time": ("--topic", "TopicA", "--time", "2026-11-23T06:55:00Z"),
     "lookup-unit": ("--topic", "TopicA", "--queue", "0", "--queue-offset", "0"),
@@ -94,8 +94,9 @@ def test_queues_that_are_written_twice(cases: Library, tmp_path: Path, capfd: Ca
     with Store.open(store) as opened:
         assert opened.layout.has_files_of_queues and not opened.layout.consume_queue_strays
         whats = [(part.what, part.form) for part in opened.layout.unsupported]
-        assert whats == [("index entries, timer or half messages", "RocksDB")]
-        assert [part.what for part in opened.layout.read_only] == ["second consume queues"]
+        assert whats == [("index entries", "RocksDB")]
+        whats = [(part.what, part.path.name) for part in opened.layout.read_only]
+        assert whats == [("second consume queues", "consumequeue"), ("timer messages", "rocksdbstore")]
         assert opened.max_offset("TopicA", 0) == 30
     report = report_of(store)
     assert (report.records, report.units) == (99, 99)

@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 
-from rmqtool.formats import config_json, rocksdb_queue
+from rmqtool.formats import config_json, properties, rocksdb_queue
 from rmqtool.formats.rocksdb_queue import EndKey, end_key, unit_key
 from rmqtool.message.rows import message_row
+from rmqtool.read.op_records import op_of, open_half
+from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump.pop import pop_rows
+from rmqtool.report.dump.timer import timer_rows
+from rmqtool.report.stats import pending
+from rmqtool.report.stats.overview import Request, overview
 from rmqtool.storage.config_files import read_config
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
@@ -174,6 +179,59 @@ def test_pop_records(name: str, cases: Library) -> None:
         if name != RUNNING:  # it has no units on disk
             assert all(store.get_by_queue_offset("TopicA", *place) for place in places)
         assert [row["due_timestamp_ms"] for row in rows] == sorted(row["due_timestamp_ms"] for row in rows)
+
+
+def test_timer_messages(cases: Library, tmp_path: Path) -> None:
+    """All that the broker kept, and of these what waits: four timers, four checks and acks of POP."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    reported: list[Any] = []
+    with unchanged(store), Store.open(store) as opened:
+        rows = list(timer_rows(opened, Selection(), reported.append))
+        later = list(timer_rows(opened, Selection(since=1_795_420_462_000, limit=2), reported.append))
+        (waiting,) = pending.timers(opened)
+        for row in rows:
+            found = opened.find(row["physical_offset"])
+            assert found is not None and found.message.topic == "rmq_sys_wheel_timer"
+            assert found.end - found.physical_offset == row["size"]
+            values = properties.decode(found.message.properties_bytes)
+            assert row["deliver_timestamp_ms"] - int(values["TIMER_OUT_MS"]) in range(1000)
+    assert len(rows) == 11 and not reported and later == rows[7:9]
+    assert [row["real_topic"] for row in rows].count("TopicTimer") == 7
+    assert [row["delivered"] for row in rows] == [True] * 3 + [False] * 8
+    assert waiting.due.tolist() == [row["deliver_timestamp_ms"] for row in rows[3:]]
+    assert waiting.sizes.tolist() == [row["size"] for row in rows[3:]]
+    (table,) = (path for path in (store / "rocksdbstore").glob("*.sst") if b"timeline" in path.read_bytes())
+    patch(table, table.read_bytes().index(b"timeline"), b"x")
+    assert "RD01" in codes_of(store)
+    with Store.open(store) as opened:
+        assert not list(timer_rows(opened, Selection(), reported.append))
+    assert {each.problem.code for each in reported} <= {"RD01"}
+
+
+def test_open_transactions(cases: Library) -> None:
+    """The log gives those that the broker has in RocksDB: op records name a half message by its offset."""
+    path = cases.path("kind_trans_540")
+    database = Database(path / "rocksdbstore")
+    kept = [int.from_bytes(key[:8], "big") for key, _ in database.scan("trans") if b"@" in key]
+    database.close()
+    with unchanged(path), Store.open(path) as store:
+        halves = [
+            each for each in store.messages() if each.message.topic == "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+        ]
+        finished = {each.physical_offset: op_of(store, each.message) for each in halves}
+        found = open_half(store, kept[0])
+        found_stats = {row["state"]: row for row in transaction_rows(store)}
+    assert [place for place, op in finished.items() if op is None] == kept
+    assert found.physical_offset == kept[0] and len(halves) == 3
+    counts = {state: row["count"] for state, row in found_stats.items()}
+    assert counts == {"open": 1, "committed": 1, "rolled_back": 1, "put_back": 0}
+    assert found_stats["open"]["first_physical_offset"] == kept[0]
+
+
+def transaction_rows(store: Store) -> list[dict[str, Any]]:
+    """The rows of `stats --transactions`."""
+    (section,) = overview(store, Request(Selection(), transactions=True), lambda finding: None).sections
+    return list(section.rows)
 
 
 def test_damaged_pop_records(cases: Library, tmp_path: Path) -> None:

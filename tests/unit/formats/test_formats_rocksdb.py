@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.errors import FormatError
-from rmqtool.formats import pop_record, rocksdb, rocksdb_config, rocksdb_queue
+from rmqtool.formats import pop_record, rocksdb, rocksdb_config, rocksdb_queue, rocksdb_timer
 from rmqtool.formats.pop_record import PopRecord
 from rmqtool.formats.rocksdb import Change, Footer, Handle, TableFile, VersionEdit
 from rmqtool.formats.rocksdb_queue import EndKey
+from rmqtool.formats.rocksdb_timer import TimerEntry
 
 GOLDEN: list[tuple[str, str, Callable[[bytes], Any], Any]] = [
     ("footer of a table of units",
@@ -48,6 +49,10 @@ GOLDEN: list[tuple[str, str, Callable[[bytes], Any], Any]] = [
     ("key of an end", "00000002 01 6230 01 6d696e 01 00000000",
      rocksdb_queue.decode_end_key, EndKey("b0", False, 0)),
     ("an end", "0000000000006d1e 000000000000001d", rocksdb_queue.decode_end, (27934, 29)),
+    ("a timer message: its value", "0000015c 0000000000006ae2",
+     lambda data: rocksdb_timer.decode(bytes.fromhex("000001a2072f3500") + b"KEY", data),
+     TimerEntry(1_795_416_864_000, b"KEY", 348, 27362)),
+    ("the time of delivery", "000001a2072f40b8", rocksdb_timer.decode_number, 1_795_416_867_000),
     ("the checkpoint", "0000000000008aa2", rocksdb_queue.decode_checkpoint, 35490),
 ]  # fmt: skip
 
@@ -133,6 +138,8 @@ def test_any_bytes_give_values_or_a_format_error(key: bytes, value: bytes) -> No
     for decode in (
         lambda: pop_record.decode(key, value),
         lambda: pop_record.decode(key, POP_VALUE),
+        lambda: rocksdb_timer.decode(key, value),
+        lambda: rocksdb_timer.decode_number(value),
         lambda: rocksdb_config.documents_v2([(b"\1\0\1\2" + key, value)]),
         lambda: rocksdb_config.document_v1("topics.json", [(key, value)], value),
         lambda: rocksdb_queue.decode_unit_key(key),
