@@ -197,10 +197,9 @@ def test_walks_in_plain_python(kept: int, pairs: dict[int, tuple[Path, Path]]) -
             ):
                 part = Selection(from_offset=start, limit=5)
                 assert [each.physical_offset for each in store.messages(part)] == wanted[number : number + 5]
-            end = Selection(to_offset=wanted[number])
-            assert [each.physical_offset for each in store.messages(end, reverse=True)] == wanted[:number][
-                ::-1
-            ]
+            end = Selection(to_offset=wanted[number], limit=20)
+            last = [each.physical_offset for each in store.messages(end, reverse=True)]
+            assert last == wanted[:number][::-1][:20]
             head = store.head(wanted[number])
             assert head is not None and head.stored_offset == wanted[number]
         assert store.end_offset() == store.get(wanted[-1]).end  # type: ignore[union-attr]
