@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _QUEUES = ("consume queues", "second consume queues")
 _POP = "pop records"
-_INDEX = "index entries"
+_INDEX = "second index entries"  # without broker.conf: a broker mostly writes index files as well
 _SIDE_FOLDER = "rocksdbstore"
 _SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "half messages"))
 
@@ -86,11 +86,12 @@ def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path
     finally:
         database.close()
     layout.rocksdb_messages = database
-    found = {part.what for part in parts if part.what != SIDE_STORE} or set(filled)
-    named = [Unsupported(what, folder) for _, what in _SIDE_FAMILIES if what in found]
+    named = [part for part in parts if part.what != SIDE_STORE] or [
+        Unsupported(each, folder) for each in filled
+    ]
     others = (part for part in layout.unsupported if part not in parts)
-    layout.unsupported = (*others, *(part for part in named if part.what == _INDEX))
-    layout.read_only = (*layout.read_only, *(part for part in named if part.what != _INDEX))
+    layout.unsupported = (*others, *(part for part in named if "index" in part.what))
+    layout.read_only = (*layout.read_only, *(part for part in named if "index" not in part.what))
 
 
 def _open_config(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:

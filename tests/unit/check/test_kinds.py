@@ -94,7 +94,7 @@ def test_queues_that_are_written_twice(cases: Library, tmp_path: Path, capfd: Ca
     with Store.open(store) as opened:
         assert opened.layout.has_files_of_queues and not opened.layout.consume_queue_strays
         whats = [(part.what, part.form) for part in opened.layout.unsupported]
-        assert whats == [("index entries", "RocksDB")]
+        assert whats == [("second index entries", "RocksDB")]
         whats = [(part.what, part.path.name) for part in opened.layout.read_only]
         assert whats == [("second consume queues", "consumequeue"), ("timer messages", "rocksdbstore")]
         assert opened.max_offset("TopicA", 0) == 30
