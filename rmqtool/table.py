@@ -36,6 +36,7 @@ BODY_ROOM = 24
 _OWN_SIGNS = dict.fromkeys((0x2026, *range(0x2580, 0x25A0)))  # of cut texts and of bars
 _GAP = 2  # between two columns
 _LONGEST_RULE = 120  # below the header of the last column
+_CHARACTERS_PER_COLUMN = 16  # at most, with combining ones: of a cut text no more are looked at
 _END = "."  # stands for the text of the last column while the others are aligned
 _FIRST_TO_GO = ("share", "size", "physical_offset", "length")
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
@@ -205,14 +206,34 @@ class Table:
         texts = [place for place, each in enumerate(self._columns) if each.is_text]
         for gives_way in (True, False):
             places = [place for place in texts if (self._columns[place].rank == 0) is gives_way]
-            while over > 0 and places:
-                place = max(places, key=lambda place: limits[place])
-                if limits[place] > self._columns[place].floor:
-                    limits[place] -= 1
-                    over -= 1
-                else:
-                    places.remove(place)
+            if over <= 0 or not places:
+                continue
+            widths = [limits[place] for place in places]
+            cut = narrower(widths, [self._columns[place].floor for place in places], over)
+            over -= sum(widths) - sum(cut)
+            for place, limit in zip(places, cut, strict=True):
+                limits[place] = limit
         return None if over > 0 else limits
+
+
+def narrower(widths: Sequence[int], floors: Sequence[int], over: int) -> list[int]:
+    """The widths after `over` columns of the terminal are taken, one at a time, from the widest.
+
+    Of equally wide ones the first gives way first; none becomes narrower than its floor.
+    """
+
+    def capped(cap: int) -> list[int]:
+        return [min(width, max(floor, cap)) for width, floor in zip(widths, floors, strict=True)]
+
+    goal = sum(widths) - over
+    cap = max(bisect_right(range(max(widths) + 1), goal, key=lambda cap: sum(capped(cap))) - 1, 0)
+    limits = capped(cap)
+    spare = goal - sum(limits)
+    for place in reversed(range(len(limits))):
+        if spare > 0 and limits[place] == cap < widths[place]:
+            limits[place] += 1
+            spare -= 1
+    return limits
 
 
 def _is_narrow(text: str) -> bool:
@@ -295,7 +316,9 @@ class _Column:
     @property
     def floor(self) -> int:
         """The smallest width to which a text can be cut."""
-        return min(self.natural, max(TEXT_FLOOR, *map(len, self.pieces)))
+        words = chain.from_iterable(map(str.split, self.texts)) if self.header in _CONTINUES else ()
+        longest = max(map(terminal_width, words), default=0)
+        return min(self.natural, max(TEXT_FLOOR, min(longest, TEXT_ROOM), *map(len, self.pieces)))
 
     @property
     def room(self) -> int:
@@ -361,6 +384,7 @@ def _cut(text: str, limit: int) -> str:
     """`text`, at most `limit` columns wide."""
     if terminal_width(text) <= limit:
         return text
+    text = text[: _CHARACTERS_PER_COLUMN * (limit + 1)]
     # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
     end = bisect_right(range(len(text)), limit - 1, key=lambda end: terminal_width(text[:end])) - 1
     return text[: max(end, 0)] + "…"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.output import filled
-from rmqtool.table import Table, narrow_lines, tabulated_lines
+from rmqtool.table import Table, narrow_lines, narrower, tabulated_lines
 from rmqtool.terminal import broken
 
 CHARACTERS = st.characters(min_codepoint=0x20, max_codepoint=0x7E) | st.sampled_from("…█▌▏")
@@ -35,6 +35,27 @@ def test_numbers_stand_right() -> None:
     assert narrow_lines(rows, [False, True]) == [
         "topic   queues", "-----   ------", "Orders       4", "A           12",
     ]  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=6), st.integers(0, 99)
+)
+def test_the_widest_gives_way_first(columns: list[tuple[int, int]], over: int) -> None:
+    """As if one column of the terminal after the other were taken."""
+    limits, floors = [max(pair) for pair in columns], [min(pair) for pair in columns]
+    widths, rest = list(limits), over
+    while rest and any(limit > floor for limit, floor in zip(limits, floors, strict=True)):
+        open_places = [place for place, floor in enumerate(floors) if limits[place] > floor]
+        limits[max(open_places, key=lambda place: limits[place])] -= 1
+        rest -= 1
+    assert narrower(widths, floors, over) == limits
+
+
+def test_a_body_of_megabytes_is_cut_to_the_terminal() -> None:
+    """In a moment, in any language."""
+    rows = [{"topic": "Orders", "body": "件" * 1_000_000}, {"topic": "Orders", "body": "a" * 4_000_000}]
+    lines = Table(("topic", "body"), width=80).lines(rows)
+    assert lines[2:] == ["Orders  " + "件" * 35 + "…", "Orders  " + "a" * 71 + "…"]
 
 
 ROWS = [
