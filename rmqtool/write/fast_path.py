@@ -31,6 +31,7 @@ _TOPICS_MAX = 65_536  # that are kept at hand
 _QUEUES_MAX = 1024  # of such a topic
 _crc32 = load_crc32()
 _join_keys = " ".join
+_join_texts = "".join
 _join = b"".join
 _time_ns = time.time_ns
 _new = tuple.__new__  # the constructor of a named tuple takes three times as long
@@ -59,13 +60,16 @@ class FastPath:
         self._topics: dict[str, _Topic | None] = {}
 
     def put(self, message: NewMessage) -> PutResult | None:
-        """Store `message` when it is an ordinary one; None, with nothing done, when it is not."""
+        """Store `message` when it is an ordinary one; None, with nothing done, when it is not.
+
+        A value of a wrong type may raise an error of Python's, with nothing done.
+        """
         topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
         tables, tags, keys, now_ms = self._tables, message.tags, message.keys, _time_ns() // 1_000_000
         known = self._topics.get(topic)
-        if known is None or isinstance(own, bytes) or type(body) is not bytes or not _is_ordinary(message):
+        if known is None or type(own) is not dict or type(body) is not bytes or not _is_ordinary(message):
             return None
-        plan = tables.plans.get((not tags, not keys, message.wait, tuple(own) if own else ()))
+        plan = tables.plans.get((not tags, not keys, not message.wait, tuple(own) if own else ()))
         if plan is None or not plan.template or (queue_id is not None and not 0 <= queue_id < known.count):
             return None
         born_host, store_host, _, head_size, pack_head = tables.own_hosts
@@ -73,10 +77,17 @@ class FastPath:
         if tags:
             values.append(tags)
         if keys:
-            values.append(keys if type(keys) is str else _join_keys(keys))
+            kind = type(keys)
+            if kind is list or kind is tuple:
+                values.append(_join_keys(keys))
+            elif kind is str:
+                values.append(keys)
+            else:
+                return None  # an iterator gives its keys only once
         values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
+        has_end = VALUE_END in _join_texts(values)  # refuses what is not text
         text = plan.template % plan.pick(values)
-        if text.count(VALUE_END) != plan.ends or "" in values or not text.isascii():
+        if has_end or "" in values or not text.isascii():
             return None
         magic, topic_bytes, _ = known.parts
         size = head_size + len(body) + len(topic_bytes) + LENGTH_SIZE + len(text)
@@ -118,9 +129,9 @@ class FastPath:
     def learn(self, message: NewMessage) -> None:
         """Note an ordinary message that was put: others like it may take the fast path."""
         topic, own = message.topic, message.properties
-        if isinstance(own, bytes) or not _is_ordinary(message) or self._tables.crc_size:
+        if type(own) is not dict or not _is_ordinary(message) or self._tables.crc_size:
             return
-        self._tables.plan_of((not message.tags, not message.keys, message.wait, tuple(own)))
+        self._tables.plan_of((not message.tags, not message.keys, not message.wait, tuple(own)))
         if topic in self._topics:
             return
         if len(self._topics) >= _TOPICS_MAX:

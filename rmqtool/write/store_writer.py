@@ -41,6 +41,7 @@ from rmqtool.write.put_result import PutResult, PutResults
 from rmqtool.write.queue_offsets import QueueOffsets
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.records.prepare import EncodedRecord, pack, prepare, prepare_batch, with_offsets
+from rmqtool.write.records.wrong_values import FAILURES, explained, raise_explained
 from rmqtool.write.reput import Reput
 from rmqtool.write.state import StateFiles, hint_begun, hint_unclean
 from rmqtool.write.targets import Targets
@@ -289,14 +290,19 @@ class StoreWriter:
             RefusedError: its topic or queue may not be written.
             UnwritableError: it could not be written; nothing is stored.
         """
-        result = self._fast_path.put(message)
+        try:
+            result = self._fast_path.put(message)
+            if result is None:
+                target = self.targets.of(message)
+                prepared = prepare(
+                    message, self.options, time.time_ns() // 1_000_000, target.queue_id,
+                    batch_topic=target.is_batch, topic_flags=target.sys_flag,
+                )  # fmt: skip
+        except FAILURES as error:
+            raise_explained(error, (message,))
+            raise
         if result is not None:
             return self._flushed(result) if self._waits and message.wait else result
-        target = self.targets.of(message)
-        prepared = prepare(
-            message, self.options, time.time_ns() // 1_000_000, target.queue_id,
-            batch_topic=target.is_batch, topic_flags=target.sys_flag,
-        )  # fmt: skip
         self.targets.save_made()
         with self.lock:
             try:
@@ -314,11 +320,12 @@ class StoreWriter:
         """
         if not messages:
             raise UsageError("a batch needs a message")
-        target = self.targets.of(messages[0])
-        group = prepare_batch(
-            messages, self.options, time.time_ns() // 1_000_000, target.queue_id,
-            batch_topic=target.is_batch, topic_flags=target.sys_flag,
-        )  # fmt: skip
+        with explained(messages):
+            target = self.targets.of(messages[0])
+            group = prepare_batch(
+                messages, self.options, time.time_ns() // 1_000_000, target.queue_id,
+                batch_topic=target.is_batch, topic_flags=target.sys_flag,
+            )  # fmt: skip
         self.targets.save_made()
         with self.lock:
             try:
@@ -337,7 +344,10 @@ class StoreWriter:
         Raises: as `put`, for the first message that cannot be stored. Those before it are stored; the
             `results` of the error are theirs.
         """
-        messages = messages if isinstance(messages, list | tuple) else list(messages)
+        if not isinstance(messages, list | tuple):
+            if not isinstance(messages, Iterable):
+                raise UsageError(f"the messages must be a list, not {type(messages).__name__}")
+            messages = list(messages)
         results = PutResults()
         try:
             for start in range(0, len(messages), _MANY):
@@ -351,20 +361,13 @@ class StoreWriter:
         if len(messages) >= _FEW:
             with self.lock:
                 self.check_writable()
-                try:
-                    if self._many is None:
-                        from rmqtool.write.table.many import ManyAppender
+                if self._many is None:
+                    from rmqtool.write.table.many import ManyAppender
 
-                        self._many = ManyAppender(self)
-                    self._many.append(messages, results)
-                except TypeError:
-                    pass  # `put` says what is wrong with which message
-                except BaseException as error:
-                    self.interrupted(error)
-                    raise
-                else:
+                    self._many = ManyAppender(self)
+                if self._many.append(messages, results):
                     return
-        for message in messages:
+        for message in messages:  # `put` says what is wrong with which message
             results.add((self.put(message),))
 
     def _flushed_many(self, messages: Sequence[NewMessage], results: PutResults) -> PutResults:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from operator import index
 from threading import Lock
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ class Targets:
         topic, queue_id = message.topic, message.queue_id
         with self._lock:
             known = self._known.get(topic) or self._learn(
-                topic, is_batch=bool(message.sys_flag & INNER_BATCH)
+                topic, is_batch=bool((message.sys_flag or 0) & INNER_BATCH)
             )
             if queue_id is None and known.turns.count and type(message.properties) is not bytes:
                 return known.target(self._take(known, 1))
@@ -147,6 +148,7 @@ class Targets:
         if isinstance(message.properties, bytes):  # as stored: a broker has let it in already
             if queue_id is None:
                 raise UsageError("a record as it was stored needs its queue id", column="queue_id")
+            queue_id = index(queue_id)
             if topic in self._made:
                 if queue_id >= QUEUES_MAX:
                     raise IllegalMessageError(

@@ -10,4 +10,5 @@ __all__ = [
     "tables",
     "transactions",
     "unique_id",
+    "wrong_values",
 ]

@@ -204,12 +204,13 @@ def prepare(
 
     Raises:
         IllegalMessageError: a broker would not take it; `status` is the broker's name for that.
+        TypeError and others of Python's: a value of a wrong type; `wrong_values` says which.
     """
     tables = _tables(options)
     tables.topic_of(message.topic)  # refuses a name that cannot be
     hosts = tables.host_of(message.born_host, message.store_host)
     born_host, store_host, host_bits, head_size, pack_head = hosts
-    sys_flag = message.sys_flag | topic_flags
+    sys_flag = (message.sys_flag or 0) | topic_flags  # None is 0 on the fast path too
     if sys_flag & INNER_BATCH and not options.profile.has_inner_batch:
         raise illegal(
             f"a broker {options.profile.name} does not support inner batches (sys_flag {sys_flag:#x})",
@@ -240,8 +241,9 @@ def prepare(
     size = head_size + body_size + len(topic_bytes) + LENGTH_SIZE + len(data) + crc_size
     if size > tables.record_limit:
         tables.check_record(size)
-    flag, born_timestamp, store_timestamp = message.flag, message.born_timestamp, message.store_timestamp
-    reconsume_times, transaction_offset = message.reconsume_times, message.prepared_transaction_offset
+    flag, born_timestamp, store_timestamp = message.flag or 0, message.born_timestamp, message.store_timestamp
+    reconsume_times = message.reconsume_times or 0
+    transaction_offset = message.prepared_transaction_offset or 0
     _check_numbers(message, queue_id, sys_flag)
     return _new(EncodedRecord, (
         topic, queue_id, sys_flag & TRANSACTION_MASK, count, size, waits, store_timestamp,
@@ -277,11 +279,12 @@ def _closed(topic: str) -> IllegalMessageError:
 def _check_numbers(message: NewMessage, queue_id: int, sys_flag: int) -> None:
     """Refuse what does not fit its field. Raises IllegalMessageError."""
     _fits("queue_id", queue_id, _QUEUE_IDS)
-    _fits("flag", message.flag, _I32)
+    _fits("flag", message.flag or 0, _I32)
     _fits("sys_flag", sys_flag, _I32)
-    _fits("reconsume_times", message.reconsume_times, _I32)
-    _fits("prepared_transaction_offset", message.prepared_transaction_offset, _I64)
-    _fits("born_timestamp", message.born_timestamp or 0, _I64)
+    _fits("reconsume_times", message.reconsume_times or 0, _I32)
+    _fits("prepared_transaction_offset", message.prepared_transaction_offset or 0, _I64)
+    if message.born_timestamp is not None:
+        _fits("born_timestamp", message.born_timestamp, _I64)
     if message.store_timestamp is not None:
         _fits("store_timestamp", message.store_timestamp, _POSITIVE)
 

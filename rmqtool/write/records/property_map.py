@@ -67,8 +67,9 @@ def client_map(message: NewMessage, uniq_key: str) -> dict[str, str]:
     if message.keys:
         found[KEYS] = keys_text(message)
     found[WAIT] = TRUE if message.wait else FALSE
-    if isinstance(message.properties, Mapping):
-        found.update(message.properties)
+    if not isinstance(message.properties, Mapping):
+        raise TypeError("the properties are not a mapping")
+    found.update(message.properties)
     if message.delay_level:
         found.setdefault(DELAY, str(message.delay_level))
     found.setdefault(UNIQ_KEY, uniq_key)
@@ -118,6 +119,7 @@ def check_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
     Raises:
         IllegalMessageError: an empty name or value, 0x01 in a name, 0x02 in either.
+        TypeError: a name or a value is not text.
 
     Source: Message#putUserProperty, MessageDecoder#string2messageProperties.
     """
@@ -128,6 +130,8 @@ def check_pairs(pairs: Iterable[tuple[str, str]]) -> None:
             raise illegal(
                 f"property {name!r} has an empty value: readers would not see it", column=_column_of(name)
             )
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise TypeError("a property is not text")
         if NAME_END in name or VALUE_END in name or VALUE_END in value:
             raise illegal(
                 f"property {name!r} holds byte 01 or 02, which end a name and a value",

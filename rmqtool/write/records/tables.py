@@ -48,15 +48,13 @@ class Plan(NamedTuple):
         template: the string with `%s` for each value that the message gives; empty: there is none,
             as a rule looks at one of the names.
         pick: puts those values, given as its own ones, TAGS, KEYS, UNIQ_KEY, into stored order.
-        ends: how often VALUE_END stands in the string, if no value holds one.
     """
 
     template: str
     pick: Callable[[Sequence[str]], str | tuple[str, ...]]
-    ends: int
 
 
-NO_PLAN = Plan("", itemgetter(0), 0)
+NO_PLAN = Plan("", itemgetter(0))
 
 
 class Tables:
@@ -89,7 +87,7 @@ class Tables:
         return _remember(self.hosts, (born, store), parts)
 
     def plan_of(self, key: PlanKey) -> Plan:
-        """The plan for (no tags, no keys, wait, names). Raises IllegalMessageError."""
+        """The plan for (no tags, no keys, no wait, names). Raises IllegalMessageError."""
         return self.plans.get(key) or _remember(self.plans, key, _plan(self.options, *key))
 
     def check_record(self, size: int) -> None:
@@ -112,20 +110,20 @@ def _remember(table: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
     return value
 
 
-def _plan(options: WriteOptions, no_tags: bool, no_keys: bool, wait: bool, names: tuple[str, ...]) -> Plan:
+def _plan(options: WriteOptions, no_tags: bool, no_keys: bool, no_wait: bool, names: tuple[str, ...]) -> Plan:
     if not SPECIAL_NAMES.isdisjoint(names):
         return NO_PLAN
     check_pairs((name, name) for name in names)
     fields = ([] if no_tags else [TAGS]) + ([] if no_keys else [KEYS])
     slots = [*names, *fields, UNIQ_KEY]
-    given = broker_map({WAIT: TRUE if wait else FALSE}, options)
+    given = broker_map({WAIT: FALSE if no_wait else TRUE}, options)
     order = stored_order([*fields, WAIT, *names, UNIQ_KEY], options)
     text = joined([(_literal(name), _literal(given[name]) if name in given else "%s") for name in order],
                   options.profile)  # fmt: skip
     pick: Callable[[Sequence[str]], str | tuple[str, ...]] = itemgetter(
         *(slots.index(name) for name in order if name not in given)
     )
-    return Plan(text, pick, text.count(properties.VALUE_END))
+    return Plan(text, pick)
 
 
 def _literal(text: str) -> str:

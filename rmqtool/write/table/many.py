@@ -11,6 +11,7 @@ from rmqtool.write import encode
 from rmqtool.write.encode import Batch
 from rmqtool.write.put_result import PutResult, PutResults
 from rmqtool.write.records.message import NewMessage
+from rmqtool.write.records.wrong_values import FAILURES
 from rmqtool.write.table.columns import Columns
 from rmqtool.write.table.messages import columns_of
 from rmqtool.write.table.pipe import Pipe, Tally
@@ -32,25 +33,41 @@ class ManyAppender:
         self._pipe = Pipe(writer, Tally(), ahead=False)
         encode.load_kernels()
 
-    def append(self, messages: Sequence[NewMessage], results: PutResults) -> None:
+    def append(self, messages: Sequence[NewMessage], results: PutResults) -> bool:
         """Store at least one message. The caller holds the put lock.
 
         The results are added to `results` as soon as their messages are in the log.
 
-        Raises:
-            TypeError: the messages have no columns; nothing is stored.
-            RmqtoolError: as `put`, for the first message that cannot be stored; those before it are.
+        Returns:
+            False if the messages have no columns, because values have wrong types; nothing is stored then.
+
+        Raises: as `put`, for the first message that cannot be stored; those before it are.
         """
-        columns = columns_of(messages)
+        try:
+            columns = columns_of(messages)
+        except FAILURES:
+            return False
+        refused: Exception | None = None
 
         def put(row: int, column: str) -> None:
-            results.add((self._writer.put(messages[row]),))
+            nonlocal refused
+            try:
+                results.add((self._writer.put(messages[row]),))
+            except Exception as error:
+                refused = error
+                raise
 
         def stored(first: int, stop: int, batch: Batch) -> None:
             results.add(_Results(columns, batch, first, stop))
 
-        self._pipe.reset()
-        self._rows.append(columns, self._pipe, put, plain=False, stored=stored)
+        try:
+            self._pipe.reset()
+            self._rows.append(columns, self._pipe, put, plain=False, stored=stored)
+        except BaseException as error:
+            if error is not refused:  # by `put`, which has noted what it was interrupted in
+                self._writer.interrupted(error)
+            raise
+        return True
 
 
 class _Results(Sequence[PutResult]):

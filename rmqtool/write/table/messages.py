@@ -22,6 +22,7 @@ _NONE = type(None)
 _NUMBERS = ("flag", "sys_flag", "reconsume_times", "prepared_transaction_offset")
 _TIMES = ("born_timestamp", "store_timestamp")
 _join_keys = KEY_SEPARATOR.join
+_KEYS_TYPES = {list, tuple, str}
 _VALUE_END = ord(VALUE_END)
 _DATA_AT = bytes.__basicsize__ - 1  # PyBytesObject ends with the first byte of the data, and its final zero
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
@@ -44,7 +45,8 @@ def columns_of(messages: Sequence[NewMessage]) -> Columns:
     """The columns of at least one message.
 
     Raises:
-        TypeError: a value of a type that no column can have; `put` says what is wrong with its message.
+        TypeError and others of Python's: a value of a type that no column can have; `put` says what is
+            wrong with its message.
     """
     count = len(messages)
     slow = SlowRows(count)
@@ -165,7 +167,11 @@ def _is_unicode(text: str) -> bool:
 
 
 def _keys_of(given: list[Any], slow: SlowRows) -> Texts | None:
-    """KEYS as stored; rows whose keys are given, but are empty together, are marked."""
+    """KEYS as stored; rows whose keys are no list, or are given but empty together, are marked."""
+    if not set(map(type, given)) <= _KEYS_TYPES:  # an iterator gives its keys only once: to `put`
+        other = [row for row, keys in enumerate(given) if type(keys) not in _KEYS_TYPES]
+        slow.mark(np.array(other, np.int64), "keys")
+        given = [keys if type(keys) in _KEYS_TYPES else () for keys in given]
     try:
         texts = [key for (key,) in given]  # one key each: several times as fast
     except ValueError:

@@ -294,7 +294,7 @@ def test_the_template_gives_what_the_rules_give(
 ) -> None:
     """The template of the short way and the broker's maps make the same string."""
     own = {name: value for name, value in own.items() if name not in SPECIAL_NAMES}
-    plan = tables_for(options).plan_of((not tags, not keys, wait, tuple(own)))
+    plan = tables_for(options).plan_of((not tags, not keys, not wait, tuple(own)))
     given_values = [*own.values(), *([tags] if tags else []), *([" ".join(keys)] if keys else []), "U"]
     message = NewMessage("T", tags=tags, keys=keys, wait=wait, uniq_key="U", properties=own)
     prepared = prepare(message, options, NOW_MS)

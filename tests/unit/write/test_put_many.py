@@ -263,3 +263,120 @@ def test_an_interrupted_list_leaves_the_store_as_after_a_crash(
         with pytest.raises(UnwritableError, match="interrupted"):
             writer.put_many(PLAIN)
     assert (tmp_path / "store" / "abort").exists()
+
+
+WRONG: dict[str, tuple[str | None, Any]] = {
+    "None": (None, None),
+    "text": (None, "x"),
+    "number": (None, 5),
+    **{f"topic {value!r}": ("topic", {"topic": value}) for value in (None, b"T", 3, ["T"])},
+    **{f"tags {value!r}": ("tags", {"tags": value}) for value in (5, b"a", ["a"])},
+    **{f"keys {value!r}": ("keys", {"keys": value}) for value in (5, [1, 2], ["a", None], b"ab")},
+    "keys of an iterator": ("keys", {"keys": iter([1])}),
+    **{f"properties {value!r}": ("properties", {"properties": value})
+       for value in (None, [("a", "b")], ["a"], bytearray(b"a\x01b\x02"), {"a": 1}, {1: "a"}, {"a": ["x"]},
+                     {b"a": b"b"}, {("a",): "b"})},
+    **{f"queue id {value!r}": ("queue_id", {"queue_id": value}) for value in ("0", 0.5, 1.0)},
+    "queue id of a stored record": ("queue_id", {"queue_id": 5.5, "properties": b"", "tags": None, "keys": (),
+                                                 "uniq_key": None}),
+    **{f"host {value!r}": ("born_host", {"born_host": value}) for value in (7, "12345678", [1])},
+    "store host": ("store_host", {"store_host": bytearray(8)}),
+    "unique id": ("uniq_key", {"uniq_key": 5}),
+    "compression": ("body_compression", {"compression": "brotli", "body": bytes(9999)}),
+    "no compression": ("body_compression", {"compression": None, "body": bytes(9999)}),
+    "sys_flag": ("sys_flag", {"sys_flag": "1"}),
+    "flag": ("flag", {"flag": "1"}),
+    "time": ("born_timestamp_ms", {"born_timestamp": 0.0}),
+}  # fmt: skip
+
+
+def wrong_message(values: Any) -> Any:
+    """A message that differs from a plain one in these values; anything but a dict as it is."""
+    return replace(PLAIN[0], **values) if isinstance(values, dict) else values
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("call", ["put", "put_many"])
+def test_a_wrong_type_is_an_illegal_message(wrong_writer: StoreWriter, case: str, call: str) -> None:
+    """Every put names the attribute. Nothing of the message is stored, and the writer stays usable."""
+    (column, values), writer = WRONG[case], wrong_writer
+    start = writer.log.end
+    with pytest.raises(IllegalMessageError) as caught:
+        if call == "put":
+            writer.put(wrong_message(values))
+        else:
+            writer.put_many([*PLAIN[:7], wrong_message(values), *PLAIN])
+    assert caught.value.column == column
+    if call == "put_many":
+        results = caught.value.results
+        end = results[-1].physical_offset + results[-1].size
+        assert len(results) == 7
+        assert end == start + sum(result.size for result in results)
+        assert writer.put_many(PLAIN)[0].physical_offset == end
+    else:
+        assert writer.log.end == start
+
+
+@pytest.fixture(scope="module")
+def wrong_writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreWriter]:
+    path = tmp_path_factory.mktemp("wrong") / "store"
+    with make(path) as writer:
+        writer.put(PLAIN[0])  # from now on messages like it take the fast path
+        yield writer
+    assert not (path / "abort").exists()
+
+
+@pytest.mark.parametrize(
+    "case", ["None", "number", "tags 5", "keys [1, 2]", "properties None", "unique id", "host 7"]
+)
+def test_a_wrong_type_in_a_batch(wrong_writer: StoreWriter, case: str) -> None:
+    start = wrong_writer.log.end
+    with pytest.raises(IllegalMessageError) as caught:
+        wrong_writer.put_batch([wrong_message(WRONG[case][1]), *PLAIN[:2]])
+    assert caught.value.column == WRONG[case][0]
+    assert wrong_writer.log.end == start
+
+
+def test_messages_that_are_no_list(tmp_path: Path) -> None:
+    with make(tmp_path / "store") as writer:
+        with pytest.raises(UsageError, match="not NoneType"):
+            writer.put_many(None)  # type: ignore[arg-type]
+        with pytest.raises(IllegalMessageError, match="must be a NewMessage, not str"):
+            writer.put_many("text")  # type: ignore[arg-type]
+
+
+def test_no_message_is_stored_twice(tmp_path: Path) -> None:
+    """A row that `put` refuses with an error of Python's does not make the list start again."""
+
+    class Failing(dict[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            raise TypeError("not a map")
+
+        keys = items = __iter__  # type: ignore[assignment]
+
+    with make(tmp_path / "store") as writer:
+        with pytest.raises(TypeError, match="not a map"):
+            writer.put_many([*PLAIN[:3], replace(PLAIN[0], properties=Failing(a="b"))])
+        size = writer.log.end // 3
+        assert [writer.offsets.next("TopicTest", queue_id) for queue_id in range(4)] == [1, 1, 1, 0]
+        result = writer.put(PLAIN[0])
+        assert (result.physical_offset, result.size) == (3 * size, size)
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_an_iterator_of_keys_is_read_once(tmp_path: Path) -> None:
+    with make(tmp_path / "fast") as fast, make(tmp_path / "slow") as slow:
+        for writer in (fast, slow):
+            writer.put(replace(PLAIN[0], tags="é", keys=["é"]))
+        read_once: Any = iter("ab"), iter("ab")
+        found = many(fast, [replace(PLAIN[0], tags="é", keys=read_once[0])])
+        assert found == loop(slow, [replace(PLAIN[0], tags="é", keys=read_once[1])])
+        assert b"KEYS\x01a b\x02" in log_bytes(fast, 0, fast.log.end)
+
+
+def test_any_wait_counts_as_its_truth(tmp_path: Path) -> None:
+    values: list[Any] = [[], "no", None, True, []]
+    messages = [replace(PLAIN[0], wait=value) for value in values]
+    with make(tmp_path / "fast") as fast, make(tmp_path / "slow") as slow:
+        assert many(fast, messages) == loop(slow, messages)
+        assert log_bytes(fast, 0, fast.log.end) == log_bytes(slow, 0, slow.log.end)
