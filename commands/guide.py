@@ -64,33 +64,35 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
 
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "info": (
-        ("Show the store of a broker, also while it runs", "rmqtool info /data/rocketmq/store"),
+        ("Show a broker's store, even while the broker runs", "rmqtool info /data/rocketmq/store"),
         ("Show the range of every queue", "rmqtool info STORE --queues"),
-        ("Get the physical range of the log in a script", "rmqtool info STORE --json"),
+        ("Get the same as JSON, for a script", "rmqtool info STORE --json"),
     ),
     "browse": (
-        ("Look around in a store", "rmqtool browse /data/rocketmq/store"),
-        ("Look into a backup, with the times of another zone",
+        ("Browse a broker's store, even while the broker runs", "rmqtool browse /data/rocketmq/store"),
+        ("Browse a backup, with times in another zone",
          "rmqtool browse backup.tar.zst --tz Asia/Shanghai"),
         ("Browse a store that lies on S3", "rmqtool browse s3://backup/broker-a/store"),
     ),
     "dump": (
-        ("Show the messages of the last hour", "rmqtool dump STORE --topic orders --since '1h ago'"),
-        ("Explain the bytes at an offset", "rmqtool dump STORE --explain 1048576"),
+        ("Show the messages of a topic in the last hour",
+         "rmqtool dump STORE --topic orders --since '1h ago'"),
+        ("Explain the bytes of the record at an offset", "rmqtool dump STORE --explain 1048576"),
         ("Show the newest ten messages with some fields only",
          "rmqtool dump STORE --reverse --limit 10 --fields store_time,topic,keys,body"),
         ("Show messages whose body contains a text", "rmqtool dump STORE --grep 'order-17'"),
-        ("Write keys and bodies as kcat does", r"rmqtool dump STORE --topic orders -f '%k %s\n'"),
+        ("Write the key and the body of each message", r"rmqtool dump STORE --topic orders -f '%k %s\n'"),
     ),
     "lookup": (
         ("Find a message by its key, and what became of it", "rmqtool lookup STORE ORDER-17 --trace"),
-        ("Find it by the id that the producer got", "rmqtool lookup STORE C0A8010200002A9F0000000000000000"),
-        ("Find the queue offset for a time",
+        ("Find a message by the id that the producer got",
+         "rmqtool lookup STORE C0A8010200002A9F0000000000000000"),
+        ("Find the offset of a queue at a time",
          "rmqtool lookup STORE --topic orders --queue 0 --time '2026-01-31 14:30'"),
     ),
     "tail": (
         ("Show the last ten messages of a topic", "rmqtool tail STORE --topic orders --last 10"),
-        ("Follow a running broker", "rmqtool tail STORE --topic orders --follow"),
+        ("Follow a topic while the broker runs", "rmqtool tail STORE --topic orders --follow"),
         ("Show what a consumer group would get next", "rmqtool tail STORE --topic orders --group billing"),
     ),
     "stats": (
@@ -100,7 +102,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
          "rmqtool stats STORE --by topic --since yesterday --until today --sort bytes"),
     ),
     "report": (
-        ("Write a page about a store", "rmqtool report STORE --output report.html"),
+        ("Write a page with everything about a store", "rmqtool report STORE --output report.html"),
         ("Read a running broker's store gently", "rmqtool report STORE --output report.html --io-limit 100M"),
         ("Write a page for others, without the names of topics, groups and hosts",
          "rmqtool report STORE --output report.html --redact"),
@@ -115,43 +117,43 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "verify": (
         ("Check everything", "rmqtool verify STORE"),
         ("Check a running broker's store gently", "rmqtool verify STORE --io-limit 100M --limit-bytes 10G"),
-        ("Show only what is wrong, as JSON lines", "rmqtool verify STORE --severity warning --json"),
+        ("Show only warnings and errors, as JSON lines", "rmqtool verify STORE --severity warning --json"),
     ),
     "doctor": (
         ("Find out what is wrong, and what to run next", "rmqtool doctor STORE"),
         ("Look at a large store on a slow disk", "rmqtool doctor STORE --read-limit 32M"),
-        ("Tell Prometheus, every minute",
+        ("Write metrics for Prometheus every minute",
          "rmqtool doctor STORE --prometheus --output /var/lib/node_exporter/rmqtool.prom --watch 60"),
     ),
     "diff": (
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
         ("Check that an older backup agrees with its source", "rmqtool diff STORE BACKUP --common"),
-        ("Get every difference in a script", "rmqtool diff STORE BACKUP --json"),
+        ("Get the differences as JSON, for a script", "rmqtool diff STORE BACKUP --json"),
     ),
     "bundle": (
-        ("Write an archive for a report", "rmqtool bundle STORE --output bundle.tar.gz"),
-        ("Replace all names in it", "rmqtool bundle STORE --output bundle.tar.zst --redact"),
-        ("Take in the broker's configuration",
+        ("Write an archive to attach to a bug report", "rmqtool bundle STORE --output bundle.tar.gz"),
+        ("Replace all names with pseudonyms", "rmqtool bundle STORE --output bundle.tar.zst --redact"),
+        ("Include the broker's configuration",
          "rmqtool bundle STORE --broker-conf broker.conf --output bundle.tar.gz"),
     ),
     "problems": (
         ("List every kind of damage", "rmqtool problems"),
         ("Explain two codes", "rmqtool problems CL21 CQ13"),
-        ("Get the table in a script", "rmqtool problems --json"),
+        ("Get all codes as JSON lines, for a script", "rmqtool problems --json"),
     ),
     "recover": (
-        ("Predict what a start would do, and show the repair", "rmqtool recover STORE"),
+        ("Predict what a broker's start would do, and show the plan of a repair", "rmqtool recover STORE"),
         ("Repair the store", "rmqtool recover STORE --apply"),
-        ("Take the repair back", "rmqtool recover STORE --undo STORE.rmqtool-backup-20260131T143000"),
+        ("Undo the repair", "rmqtool recover STORE --undo STORE.rmqtool-backup-20260131T143000"),
     ),
     "rebuild": (
         ("Show what disagrees with the log", "rmqtool rebuild STORE"),
-        ("Rebuild it", "rmqtool rebuild STORE --apply"),
+        ("Rebuild that part of the store", "rmqtool rebuild STORE --apply"),
         ("Rebuild the queues of one topic", "rmqtool rebuild STORE --only queues --topic orders --apply"),
     ),
     "expire": (
         ("Show what the broker's rules would delete", "rmqtool expire STORE --broker-conf broker.conf"),
-        ("Free space, and keep a copy elsewhere",
+        ("Free space on the disk, and keep a copy of the files elsewhere",
          "rmqtool expire STORE --until-free 200G --archive /backup/log --apply"),
         ("Delete files older than three days", "rmqtool expire STORE --keep-hours 72 --apply"),
     ),
@@ -163,12 +165,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "deliver": (
         ("Show delayed messages that are due", "rmqtool deliver STORE"),
-        ("Deliver them", "rmqtool deliver STORE --apply"),
-        ("Show what is due at another time", "rmqtool deliver STORE --now '2026-01-31 14:30'"),
+        ("Deliver the messages that are due", "rmqtool deliver STORE --apply"),
+        ("Show what was due at an earlier time", "rmqtool deliver STORE --now '2026-01-31 14:30'"),
     ),
     "export": (
         ("Write a topic to Parquet", "rmqtool export STORE --output messages.parquet --topic orders"),
-        ("Write to S3, partitioned",
+        ("Write all topics to S3, partitioned by topic and date",
          "rmqtool export STORE --output s3://lake/messages/ --partition-by topic,date"),
         ("Write only what is new since the last run",
          "rmqtool export STORE --output /data/day/ --output-format jsonl --cursor-file /data/cursor.json"),
@@ -180,14 +182,16 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "spark-scan": (
         ("Count the messages of several brokers", "rmqtool spark-scan STORE OTHER --count"),
-        ("Ask in SQL", "rmqtool spark-scan STORE --sql 'SELECT max(storeTimestamp) FROM messages'"),
+        ("Run a query in SQL", "rmqtool spark-scan STORE --sql 'SELECT max(storeTimestamp) FROM messages'"),
         ("Check many stores on a cluster",
          "rmqtool spark-scan STORE OTHER --verify --master spark://host:7077"),
     ),
     "warm": (
         ("Read the newest gibibyte after a restart of the host", "rmqtool warm STORE"),
-        ("Read what consumers and queries will need", "rmqtool warm STORE --last 10G --queues --index"),
-        ("Leave most of the device to others", "rmqtool warm STORE --last 50G --io-limit 100M"),
+        ("Also read the queues and the index of these messages",
+         "rmqtool warm STORE --last 10G --queues --index"),
+        ("Read slowly, to leave most of the device to other programs",
+         "rmqtool warm STORE --last 50G --io-limit 100M"),
     ),
     "receive": (
         ("Keep a live backup of a broker", "rmqtool receive 10.0.0.1:10911 /backup/store"),
@@ -198,7 +202,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "send-log": (
         ("Seed a new 4.9 slave that has haMasterAddress=10.0.0.2:10912",
          "rmqtool send-log STORE --listen 10.0.0.2:10912 --once"),
-        ("Lead a running 5.x slave to the log of a broker that is down",
+        ("Send a running 5.x slave the log of a broker that is down",
          "rmqtool send-log STORE --listen 10.0.0.2:10912 --slave 10.0.0.3:10911"),
         ("Copy a log to a host where receive --ha-only runs",
          "rmqtool send-log STORE --listen 10.0.0.2:10912"),
@@ -218,8 +222,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "completion": (
         ("Install it for all users of bash",
          "rmqtool completion bash | sudo tee /etc/bash_completion.d/rmqtool"),
-        ("Show the script for fish", "rmqtool completion fish"),
-        ("Show the script for zsh", "rmqtool completion zsh"),
+        ("Install it for your own fish",
+         "rmqtool completion fish > ~/.config/fish/completions/rmqtool.fish"),
+        ("Install it for your own zsh, if ~/.zfunc is in FPATH",
+         "rmqtool completion zsh > ~/.zfunc/_rmqtool"),
     ),
 }  # fmt: skip
 """Examples of each command: what for, and the line to type."""

@@ -576,7 +576,7 @@ def test_help_of_a_command_leads_from_examples_to_details(
 def test_example_of_the_help_is_a_command(name: str, example: str) -> None:
     """Each example runs its own command, with options and values that the command accepts."""
     group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
-    ran = [shlex.split(part) for part in example.split(" | ")]
+    ran = [shlex.split(part) for part in example.partition(" > ")[0].split(" | ")]
     assert any(words[:2] == ["rmqtool", name] for words in ran)
     for words in ran:
         if words[1] == name:
