@@ -82,7 +82,7 @@ class AppendOptions(Group):
             metavar="N",
             min=0,
             max=QUEUE_ID_MAX,
-            help="Queue of the message; default: chosen by --queue-by.",
+            help="Queue of the message. Default: chosen by --queue-by.",
         ),
     ] = None
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Tag of the message.")] = None
@@ -91,7 +91,7 @@ class AppendOptions(Group):
     ] = None
     uniq_key: Annotated[
         str | None,
-        typer.Option("--uniq-key", metavar="ID", help="Unique key of the message; default: generated."),
+        typer.Option("--uniq-key", metavar="ID", help="Unique key of the message. Default: generated."),
     ] = None
     property: Annotated[
         list[str] | None,
@@ -124,29 +124,29 @@ class AppendOptions(Group):
         typer.Option(
             "--compress",
             metavar="none|zlib|lz4|zstd",
-            help="Compress bodies of at least 4096 bytes, as a client does.",
+            help="Compress bodies of at least 4096 bytes, as a client does. Default: none.",
         ),
     ] = None
     store_time: Annotated[
         str | None,
-        typer.Option("--store-time", metavar="TIME", help="Store time of the message; default: now."),
+        typer.Option("--store-time", metavar="TIME", help="Store time of the message. Default: now."),
     ] = None
     born_time: Annotated[
         str | None,
-        typer.Option("--born-time", metavar="TIME", help="Born time of the message; default: now."),
+        typer.Option("--born-time", metavar="TIME", help="Born time of the message. Default: now."),
     ] = None
     store_host: Annotated[
         str | None,
         typer.Option(
             "--store-host",
             metavar="IP:PORT",
-            help="Address of the broker; default: that of the newest record.",
+            help="Address of the broker. Default: that of the newest record.",
         ),
     ] = None
     born_host: Annotated[
         str | None,
         typer.Option(
-            "--born-host", metavar="IP:PORT", help="Address of the producer; default: the broker's."
+            "--born-host", metavar="IP:PORT", help="Address of the producer. Default: the broker's."
         ),
     ] = None
     transaction: Annotated[
@@ -184,7 +184,7 @@ class AppendOptions(Group):
         typer.Option(
             "--input-format",
             metavar="jsonl|csv|parquet|arrow",
-            help="Format of --input; default: detected from its name or its first bytes.",
+            help="Format of --input. Default: detected from its name or its first bytes.",
         ),
     ] = None
     on_error: Annotated[
@@ -197,8 +197,8 @@ class AppendOptions(Group):
             "--skip-rows",
             metavar="N",
             min=0,
-            help="Ignore the rows up to number N of the input, to continue after a bad row. Rows are numbered"
-            " as in errors: in JSON lines by line, in CSV the header is row 1.",
+            help="Skip the rows up to number N of the input, to continue after a bad row. Rows are"
+            " numbered as in errors: in JSON lines by line, in CSV the header is row 1.",
         ),
     ] = 0
     ignore_unknown: Annotated[
@@ -209,9 +209,9 @@ class AppendOptions(Group):
         typer.Option(
             "--queue-by",
             metavar="round-robin|key-hash|column",
-            help="Choose the queue of a message that names none. round-robin: the next queue after that of"
-            " the topic's newest message. key-hash: by the Java hash of the first key. column: refuse the"
-            " message.",
+            help="Choose the queue of a message that names none. round-robin: the queue after that"
+            " of the topic's newest message. key-hash: by the Java hash of the first key."
+            " column: none; refuse the message.",
         ),
     ] = "round-robin"
     show: Annotated[
@@ -219,7 +219,7 @@ class AppendOptions(Group):
         typer.Option(
             "--show",
             metavar="messages|summary",
-            help="Show a row for each message, or totals; default: totals with --input.",
+            help="Show a row for each message, or totals. Default: totals with --input.",
         ),
     ] = None
     create: Annotated[
@@ -233,7 +233,7 @@ class AppendOptions(Group):
         typer.Option(
             "--profile",
             metavar=METAVAR,
-            help=f"Broker version to write for; default: that of the store, or {NEWEST}.",
+            help=f"Broker version to write for. Default: that of the store, or {NEWEST}.",
         ),
     ] = None
     commitlog_file_size: Annotated[
@@ -242,7 +242,7 @@ class AppendOptions(Group):
             "--commitlog-file-size",
             metavar="SIZE",
             parser=options.parse_size,
-            help="With --create: size of a commit log file; default: from --broker-conf, or 1G.",
+            help="With --create: size of a commit log file. Default: from --broker-conf, or 1G.",
         ),
     ] = None
     queue_file_size: Annotated[
@@ -251,7 +251,7 @@ class AppendOptions(Group):
             "--queue-file-size",
             metavar="SIZE",
             parser=options.parse_size,
-            help="With --create: size of a consume queue file, a multiple of 20; default: from"
+            help="With --create: size of a consume queue file, a multiple of 20. Default: from"
             " --broker-conf, or 6000000.",
         ),
     ] = None
@@ -261,7 +261,7 @@ class AppendOptions(Group):
             "--index-slots",
             metavar="N",
             min=1,
-            help="With --create: hash slots of an index file; default: from --broker-conf, or 5000000.",
+            help="With --create: hash slots of an index file. Default: from --broker-conf, or 5000000.",
         ),
     ] = None
     index_entries: Annotated[
@@ -270,7 +270,7 @@ class AppendOptions(Group):
             "--index-entries",
             metavar="N",
             min=2,
-            help="With --create: capacity of an index file in entries; default: from --broker-conf, or"
+            help="With --create: capacity of an index file in entries. Default: from --broker-conf, or"
             " 20000000.",
         ),
     ] = None
@@ -282,7 +282,7 @@ class AppendOptions(Group):
             metavar="N",
             min=1,
             max=QUEUE_ID_MAX,
-            help="Queues of a topic that is created; default: 4.",
+            help="Queues of a topic that is created. Default: 4.",
         ),
     ] = None
     flush: Annotated[
@@ -290,8 +290,9 @@ class AppendOptions(Group):
         typer.Option(
             "--flush",
             metavar="async|sync",
-            help="sync: flush each message to the device before the next one. async: flush in the"
-            " background. At the end all messages are flushed.",
+            help="sync: flush each message to the device before storing the next one. async: flush"
+            " in the background, and everything at the end. Default: from --broker-conf, or"
+            " async.",
         ),
     ] = None
     reserve: Annotated[
@@ -304,7 +305,7 @@ class AppendOptions(Group):
         bool,
         typer.Option(
             "--property-crc",
-            help="End each record with a CRC over the whole record, as 5.x can; default: as in the store.",
+            help="End each record with a CRC over the whole record, as 5.x can. Default: as in the store.",
         ),
     ] = False
     dry_run: Annotated[
@@ -425,8 +426,8 @@ def append(
     corrected. In CSV an unclosed quote makes the rest of the file part of one cell: the rows before that
     row are stored, and appending stops there even with --on-error skip.
 
-    --create makes no store if one of the first rows of the input is bad: some thousands, or all of a
-    small input. It does not reserve the space of the log file unless --reserve is given.
+    --create checks the first rows of the input (some thousands) before it creates the store, and creates
+    none if one of them is bad. It does not allocate the space of the log file unless --reserve is given.
 
     Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input, or
     when the store or the output cannot be written; 4 when refused: the store was not closed cleanly, its

@@ -23,7 +23,7 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
 
     \b
       1 2 3   topics, consumer groups with their lag, findings
-      4       the commit log by its files, also of stores without queues
+      4       the commit log by its files, even in a store without queues
       /       filter the list; in messages: find a key
       f       find a message by message id, unique key or key
       t       go to a time
@@ -35,6 +35,9 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
     shown with the code of their damage; rmqtool problems explains the codes. The checks of doctor and verify
     start on request, and can be stopped. Nothing is changed, and a broker may be using the store. Set
     NO_COLOR to browse without colours.
+
+    Exits with 0 when it is closed; 2 for a usage error, such as standard output that is not a terminal; 3
+    when the store cannot be read, or Textual is missing (pip install 'rmqtool[tui]').
     """  # noqa: D301  a backspace character keeps the lines as they are
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal", hint="info, dump and stats write to a pipe or a file")

@@ -39,14 +39,15 @@ def bundle(
 ) -> int:
     """Write a support archive of a store, without message bodies.
 
-    The archive has the list of all files, the configuration, the overview of info, the results of
+    The archive contains the list of all files, the configuration, the overview of info, the results of
     doctor, the ends of the queues, the first record of each log file and the last records without their
-    bodies, the versions of rmqtool and its libraries, and facts on this host. It is plain text and JSON:
-    unpack it and read README.txt before you send it. It reads what doctor reads, and at most 64 MiB are
-    packed; the files say what was left out. Secrets in broker.conf are left out.
+    bodies, the versions of rmqtool and its libraries, and facts about this host. All files are plain text
+    or JSON: unpack the archive and read README.txt before you send it. The command reads what doctor reads,
+    and packs at most 64 MiB; the files state what was left out. Secrets in broker.conf are left out.
 
-    --redact replaces names by pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym in the whole
-    archive, so that it still shows what belongs together. Built-in topics keep their names.
+    --redact replaces names with pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym
+    everywhere in the archive, so the archive still shows what belongs together. Built-in topics keep their
+    names.
 
     Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
     written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an

@@ -42,17 +42,19 @@ Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL"
 
 
 def completion(shell: Shell) -> int:
-    """Print the script that completes commands, options and values in a shell.
+    """Print a shell script that completes commands, options and values.
 
     Completes commands and options; topics for --topic, consumer groups for --group, names of fields for
     --fields, formats, codes of problems and the like. Topics and groups are those of the STORE that was
-    typed before them: of config/topics.json, config/consumerOffset.json and the names of its queue
-    folders. Nothing else of a store is read, and a store at a URL or in an archive is not read at all.
+    typed before them. They are read from config/topics.json, config/consumerOffset.json and the names of
+    its queue folders, and from nothing else; a store at a URL or in an archive is not read at all.
 
     \b
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)
       zsh    add to ~/.zshrc, after compinit:  source <(rmqtool completion zsh)
       fish   rmqtool completion fish >~/.config/fish/completions/rmqtool.fish
+
+    Exits with 0, or with 2 for another shell.
     """  # noqa: D301  a backspace character keeps the lines as they are
     from typer._completion_shared import get_completion_script
 

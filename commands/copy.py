@@ -42,7 +42,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         metavar=METAVAR,
-        help="Broker version that will open the new store; default: that of STORE.",
+        help="Broker version that will open the new store. Default: that of STORE.",
     ),
 ]
 CommitLogFileSize = Annotated[
@@ -51,7 +51,7 @@ CommitLogFileSize = Annotated[
         "--commitlog-file-size",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Size of a commit log file of the new store; default: as in STORE.",
+        help="Size of a commit log file of the new store. Default: as in STORE.",
     ),
 ]
 Reserve = Annotated[

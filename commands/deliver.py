@@ -43,7 +43,10 @@ TABLE_COLUMNS = ("state", "level", "queue_offset", "due_time", "topic", "queue_i
 Now = Annotated[
     str | None,
     typer.Option(
-        "--now", metavar="TIME", help="Use this time as the current time; ISO 8601 or epoch milliseconds."
+        "--now",
+        metavar="TIME",
+        help="Use this time as the current time: ISO 8601, epoch milliseconds, now, today,"
+        " yesterday, 14:30 or '2h ago'. Default: now.",
     ),
 ]
 

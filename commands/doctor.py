@@ -24,8 +24,8 @@ ReadLimit = Annotated[
         "--read-limit",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Read at most SIZE of the parts that grow with the store: half of it is the newest part of the"
-        " log; default: 256M.",
+        help="Read at most SIZE of the parts that grow with the store; half of this goes to the"
+        " newest part of the log. Default: 256M.",
     ),
 ]
 All = Annotated[
@@ -34,12 +34,18 @@ All = Annotated[
 HostRoot = Annotated[
     Path | None,
     typer.Option(
-        "--host-root", metavar="DIR", help="Read /proc and /sys of the broker's host below this folder."
+        "--host-root",
+        metavar="DIR",
+        help="Read the /proc and /sys of the broker's host in this folder, as in a container that"
+        " mounts them.",
     ),
 ]
-NoHost = Annotated[bool, typer.Option("--no-host", help="Do not look at the host.")]
+NoHost = Annotated[bool, typer.Option("--no-host", help="Do not examine the host.")]
 Nagios = Annotated[
-    bool, typer.Option("--nagios", help="Print one line, and exit, as a plugin of Nagios or Icinga does.")
+    bool,
+    typer.Option(
+        "--nagios", help="Print one line and exit with the code that Nagios and Icinga expect of a plugin."
+    ),
 ]
 Prometheus = Annotated[
     bool, typer.Option("--prometheus", help="Print metrics in the text format of Prometheus.")
@@ -50,8 +56,8 @@ OutputFile = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="With --prometheus: replace this file at once, so that a textfile collector can read it at any"
-        " time.",
+        help="With --prometheus: write to this file. It is replaced in one step, so a textfile"
+        " collector can read it at any time.",
     ),
 ]
 Watch = Annotated[
@@ -79,12 +85,12 @@ def doctor(
 ) -> int:
     r"""Say what is wrong with a store, and what to run next.
 
-    Examines what can be read within seconds, even in a large store: the set of files, lock,
-    checkpoint, configuration and its .bak files, the ends of the queues, the index, the timer, the newest
-    part of the log, the disk and when it is full, what a start of each broker version would do, and this
-    host where it explains something: pages to be written, swap, read-ahead, mount, inodes, limits. Shows
-    the worst first: how sure it is and what it costs to do nothing. Ends with what it did not look at
-    (verify checks all of it), and with the one command to run next. The text fits 80 columns and 24
+    Examines what can be read within seconds, even in a large store: the set of files, lock, checkpoint,
+    configuration and its .bak files, the ends of the queues, the index, the timer, the newest part of the
+    log, the disk and when it is full, what a start of each broker version would do, and this host where it
+    explains something: unwritten pages, swap, read-ahead, mount, inodes, limits. Shows the worst finding
+    first, and for each finding how certain it is and what it costs to do nothing. Ends with what it did not
+    examine (verify checks all of it), and with the one command to run next. The text fits 80 columns and 24
     lines; --all shows all results in full. Nothing is changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is

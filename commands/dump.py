@@ -29,8 +29,9 @@ What = Annotated[
     typer.Option(
         "--what",
         metavar="commitlog|consumequeue|index|checkpoint|config|timer|pop|epoch|compaction",
-        help="Show this structure; default: commitlog for a store root, otherwise detected from the file."
-        " pop: messages that groups have popped and not acknowledged, which some brokers keep in RocksDB.",
+        help="Show this structure. Default: commitlog for a store root, otherwise detected from"
+        " the file. pop: messages that groups have popped and not acknowledged, which some"
+        " brokers keep in RocksDB.",
     ),
 ]
 Part = Annotated[
@@ -38,7 +39,7 @@ Part = Annotated[
     typer.Option(
         "--part",
         metavar="header|entries|slots|chains",
-        help="With --what index: show this part of the files; default: entries.",
+        help="With --what index: show this part of the files. Default: entries.",
     ),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Show the newest first.")]
@@ -89,10 +90,10 @@ def dump(
 ) -> int:
     """Show log records, queues, index, checkpoint or configuration.
 
-    Decodes records of the system topics: the target topic and queue of a half, delayed or timer
-    message, the time when it is due, the half messages that an op record finishes, and the origin of
-    a retry. Offsets are physical offsets; for consume queues they are queue offsets. The index finds
-    a key by its hash and needs the full topic name: --what index --topic TopicTest --key ID.
+    Decodes records of the system topics: the target topic and queue of a half, delayed or timer message,
+    the time when it is due, the half messages that an op record finishes, and the origin of a retry. For
+    consume queues, --from-offset and --to-offset are queue offsets. The index finds a key by its hash and
+    needs the full topic name: --what index --topic TopicTest --key ID.
 
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
     and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn

@@ -35,7 +35,10 @@ _PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", re.ASCII)
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", help="Decide as of this time; ISO 8601 or epoch milliseconds; default: now."
+        "--at",
+        metavar="TIME",
+        help="Decide as of this time: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30"
+        " or '2h ago'. Default: now.",
     ),
 ]
 KeepHours = Annotated[
@@ -58,7 +61,7 @@ DiskUsed = Annotated[
     typer.Option(
         "--disk-used",
         metavar="PERCENT",
-        help="Decide as if this part of the disk were in use, for example 92%. Only shows; not with --apply.",
+        help="Decide as if this part of the disk were in use, for example 92%. Not with --apply.",
     ),
 ]
 Before = Annotated[
@@ -109,8 +112,8 @@ def expire(
     --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
     future cleanup passes would delete. --plan needs --apply.
 
-    Shows what the broker would delete with a disk above each of its limits (what if); --disk-used 92%
-    decides as if the disk were that full.
+    The plan also shows, under what if, what the broker would delete if disk usage exceeded each of its
+    limits. --disk-used 92% decides as if the disk were that full.
 
     --keep-hours, --until-free and --before replace these rules and apply at any hour. If several are
     given, a file must satisfy all of them. The last file and the file with the newest message are

@@ -37,7 +37,7 @@ class ExportOptions(Group):
         typer.Option(
             "--output-format",
             metavar="parquet|arrow|orc|jsonl|csv|records",
-            help="Format of the files; default: from the suffix of --output. records: the stored bytes.",
+            help="Format of the files. Default: from the suffix of --output. records: the stored bytes.",
         ),
     ] = None
     columns: Annotated[
@@ -70,8 +70,8 @@ class ExportOptions(Group):
         typer.Option(
             "--compression",
             metavar="zstd|lz4|gzip|none",
-            help="Compress the files; default: zstd for parquet, arrow and orc; from the suffix for jsonl"
-            " and csv (.jsonl.gz, .csv.zst).",
+            help="Compress the files. Default: zstd for parquet, arrow and orc; from the suffix"
+            " for jsonl and csv (.jsonl.gz, .csv.zst).",
         ),
     ] = None
     partition_by: Annotated[
@@ -89,7 +89,7 @@ class ExportOptions(Group):
             "--file-size",
             metavar="SIZE",
             parser=options.parse_size,
-            help="In a folder: start a new file at about this size; default: 1G.",
+            help="In a folder: start a new file at about this size. Default: 1G.",
         ),
     ] = None
     row_group: Annotated[
@@ -98,7 +98,7 @@ class ExportOptions(Group):
             "--row-group",
             metavar="SIZE",
             parser=options.parse_size,
-            help="Write rows in groups of this size, which are held in memory; default: 64M.",
+            help="Write rows in groups of this size, which are held in memory. Default: 64M.",
         ),
     ] = None
     cursor_file: Annotated[
@@ -115,7 +115,7 @@ class ExportOptions(Group):
             "--spreadsheet", help="In CSV, put an apostrophe before text that looks like a formula; lossy."
         ),
     ] = False
-    force: options.Force = False
+    force: options.Replace = False
 
     def names(self) -> list[str] | None:
         """Return the columns of --columns; `help` shows all of them and exits."""

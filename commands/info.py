@@ -49,6 +49,9 @@ def info(
     queues and index lag behind the log, and what a power failure now could cost. Reads only the
     starts and ends of files, so the time does not depend on the amount of data. Shows only damage
     that is visible from file names and sizes; verify finds the rest.
+
+    Exits with 0 even if the store is damaged or in use; 2 for a usage error; 3 when something could not be
+    read or is stored in a form rmqtool cannot read.
     """
     from rmqtool.report.info import store_info
 

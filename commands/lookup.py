@@ -47,7 +47,7 @@ Max = Annotated[
         metavar="N",
         min=0,
         max=options.COUNT_MAX,
-        help="Find at most this many messages, the first ones in the log.",
+        help="Find at most this many messages: the first ones in the log.",
     ),
 ]
 Scan = Annotated[
@@ -55,8 +55,9 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="Scan the log. auto: only what the index does not cover, if a queue lacks a unit, and up"
-        " to 4 GiB for fillers of recover if something is not found.",
+        help="When to scan the log. auto: only the parts that the index does not cover, for"
+        " offsets that a queue lacks, and up to 4 GiB for fillers of recover if something is"
+        " not found. always: the whole log. never: not at all; gaps are reported.",
     ),
 ]
 Explain = Annotated[
@@ -155,7 +156,7 @@ class LookupOptions(Group):
             "--broker",
             metavar=METAVAR,
             parser=options.parse_broker,
-            help="With --time: answer as this broker version; default: the version that used the store last.",
+            help="With --time: answer as this broker version. Default: the version that used the store last.",
         ),
     ] = None
 

@@ -137,12 +137,15 @@ Redact = Annotated[
     bool,
     typer.Option(
         "--redact",
-        help="Replace topics, groups, keys, tags, hosts and message ids by pseudonyms; leave out the values"
-        " of properties.",
+        help="Replace topics, groups, keys, tags, hosts and message ids with pseudonyms; leave out"
+        " the values of properties.",
     ),
 ]
 
-Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
+Replace = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Proceed where the command refuses and its message names --force.")
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -262,7 +265,7 @@ class ProfiledStoreOptions(StoreRootOptions):
         typer.Option(
             "--profile",
             metavar=METAVAR,
-            help="Broker version that used STORE last; default: detected from its files.",
+            help="Broker version that used STORE last. Default: detected from its files.",
         ),
     ] = None
 
@@ -310,8 +313,9 @@ class SelectionOptions(Group):
         typer.Option(
             "--grep",
             metavar="PATTERN",
-            help="Include only messages whose body, once decompressed, contains this regular expression of"
-            " Python; (?i) at its start ignores case. Text without special characters is found fastest.",
+            help="Include only messages whose body, once decompressed, matches this Python regular"
+            " expression anywhere; (?i) at its start ignores case. Plain text is found"
+            " fastest.",
         ),
     ] = None
     key: Annotated[
@@ -341,10 +345,11 @@ class SelectionOptions(Group):
     ] = "store"
     from_offset: Annotated[
         int | None,
-        typer.Option("--from-offset", metavar="N", min=0, help="Start at this offset (inclusive)."),
+        typer.Option("--from-offset", metavar="N", min=0, help="Start at this physical offset (inclusive)."),
     ] = None
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Stop at this offset (exclusive).")
+        int | None,
+        typer.Option("--to-offset", metavar="N", min=0, help="Stop at this physical offset (exclusive)."),
     ] = None
     limit: Annotated[
         int | None,
@@ -407,7 +412,7 @@ class SelectionOptions(Group):
 class PlanOptions(Group):
     """Options of a plan: show it, write it, or apply it."""
 
-    apply: Annotated[bool, typer.Option("--apply", help="Apply the plan; by default it is only shown.")] = (
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the plan. By default it is only shown.")] = (
         False
     )
     plan: Annotated[
@@ -430,8 +435,8 @@ class PlanOptions(Group):
         typer.Option(
             "--backup-dir",
             metavar="DIR",
-            help="Back up everything that is cut, replaced or deleted to this new folder; default: next to"
-            " STORE, named by the time.",
+            help="Back up everything that is cut, replaced or deleted to this new folder. Default:"
+            " next to STORE, named by the time.",
         ),
     ] = None
     undo: Annotated[
@@ -439,7 +444,9 @@ class PlanOptions(Group):
         typer.Option("--undo", metavar="BACKUP", help="Restore the store from this backup."),
     ] = None
     force: Force = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to give up sound messages.")] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Agree to give up sound messages, if the plan does that.")
+    ] = False
 
 
 class ScanOptions(Group):
@@ -458,7 +465,8 @@ class ScanOptions(Group):
     keep_cache: Annotated[
         bool,
         typer.Option(
-            "--keep-cache", help="Leave data read in the page cache; by default its state is restored."
+            "--keep-cache",
+            help="Leave the data that was read in the page cache. By default the cache is left as it was.",
         ),
     ] = False
 
@@ -473,11 +481,11 @@ class OutputOptions(Group):
         typer.Option(
             "--format",
             metavar="table|jsonl|json|csv|tsv",
-            help="Output format; default: RMQTOOL_FORMAT, otherwise table.",
+            help="Output format. Default: the value of RMQTOOL_FORMAT, otherwise table.",
         ),
     ] = None
     json: Annotated[
-        bool, typer.Option("--json", help="Write JSON: one object, or for rows one object per line.")
+        bool, typer.Option("--json", help="Write JSON: one object; for rows, one object per line.")
     ] = False
     format_string: Annotated[
         str | None,
@@ -503,7 +511,10 @@ class OutputOptions(Group):
     body_limit: Annotated[
         int | None,
         typer.Option(
-            "--body-limit", metavar="SIZE", parser=parse_size, help="Stop decompressing a body at this size."
+            "--body-limit",
+            metavar="SIZE",
+            parser=parse_size,
+            help="Stop decompressing a body at this size. Default: 64M.",
         ),
     ] = None
     tz: Annotated[
@@ -511,7 +522,7 @@ class OutputOptions(Group):
         typer.Option(
             "--tz",
             metavar="ZONE",
-            help="Read and show times in this zone: UTC, local, +08:00 or Area/City; default: local.",
+            help="Read and show times in this zone: UTC, local, +08:00 or Area/City. Default: local.",
         ),
     ] = None
     quiet: Annotated[
@@ -520,7 +531,7 @@ class OutputOptions(Group):
     progress: Annotated[
         bool | None,
         typer.Option(
-            "--progress/--no-progress", help="Show progress; default: if standard error is a terminal."
+            "--progress/--no-progress", help="Show progress. Default: if standard error is a terminal."
         ),
     ] = None
 
@@ -608,7 +619,9 @@ class ObjectOutput(OutputOptions):
     format: Annotated[
         Literal["text", "json"] | None,
         typer.Option(
-            "--format", metavar="text|json", help="Output format; default: RMQTOOL_FORMAT, otherwise text."
+            "--format",
+            metavar="text|json",
+            help="Output format. Default: the value of RMQTOOL_FORMAT, otherwise text.",
         ),
     ] = None  # type: ignore[assignment]  # other formats, for the same writer
 

@@ -37,6 +37,8 @@ def problems(
 
     Explains for each code what is wrong, what the broker does, and how to repair it. Shows the same
     table as rmqtool-problems(7). Codes given as arguments are shown in full.
+
+    Exits with 0, or with 2 for a usage error, such as a code that does not exist.
     """
     requested = [*(codes or ()), *(code or ())]
     unknown = [name for name in requested if name.upper() not in BY_CODE]

@@ -28,7 +28,7 @@ Parts = Annotated[
     typer.Option(
         "--only",
         metavar="queues|index|config",
-        help="Rebuild only this part (repeatable); default: all parts, or only queues with --topic or"
+        help="Rebuild only this part (repeatable). Default: all parts, or only queues with --topic or"
         " --queue.",
     ),
 ]

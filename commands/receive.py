@@ -50,7 +50,7 @@ class ReceiveOptions(Group):
         ),
     ] = "oldest"
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when all that the master has now has been received.")
+        bool, typer.Option("--once", help="Stop once everything that the master has now has been received.")
     ] = False
     until: Annotated[
         str | None,
@@ -70,7 +70,7 @@ class ReceiveOptions(Group):
         bool,
         typer.Option(
             "--ha-only",
-            help="HOST:PORT is the HA port; ask the broker for nothing else. No configuration is fetched.",
+            help="HOST:PORT is the HA port: receive only the log, without the configuration.",
         ),
     ] = False
     controller: Annotated[
@@ -181,10 +181,11 @@ def receive(
     checked before it is written, and is on the device before it is acknowledged. With brokerRole SYNC_MASTER
     (5.x also needs inSyncReplicas=2) producers get their answer once a message is in both places.
 
-    STORE is a new or empty folder, or one that was received before: the run continues where the last one
-    ended, however it ended. The newest part of the log is compared with the master's first. The command is
-    refused, and nothing changed, if the logs differ, or if the master has lost messages or has deleted what
-    follows. A lost connection is made again. Stop the command with SIGINT or SIGTERM.
+    STORE is a new or empty folder, or a store that an earlier run received: the run continues where that
+    run ended, however it ended. It first compares the newest part of the log with the master's. The command
+    is refused, and nothing changed, if the logs differ, or if the master has lost messages or has deleted
+    what follows. If the connection is lost, the command connects again. Stop the command with SIGINT or
+    SIGTERM.
 
     Topics, subscription groups, consumer offsets and delay offsets are fetched too. They are written once the
     log has reached the end that the master had after they were fetched, so that no consumer offset in STORE

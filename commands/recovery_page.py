@@ -217,10 +217,11 @@ rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 --offsets served-of
 mqadmin topicStatus -n HOST:10911 -t Orders
 ```
 
-Consumer groups go on at the offsets that the store has. What they commit meanwhile is only in the file of
-`--offsets`, which has the layout of consumerOffset.json: a broker that is started later does not know of it,
-and delivers these messages again. Sends are refused. A damaged record is left out and named; messages that no
-queue has, as after a crash, are not served until `rmqtool rebuild STORE --apply`.
+Consumer groups continue at the offsets in the store. What they commit meanwhile is saved only in the file
+of `--offsets`, which has the layout of consumerOffset.json: a broker that is started later does not know
+these offsets, and delivers the messages again. Sends are refused. A damaged record is left out and
+reported. Messages without a queue unit, as after a crash, are served only after `rmqtool rebuild STORE
+--apply`.
 
 ## Queues or topics are wrong, the log is sound
 
@@ -231,11 +232,12 @@ replaces.
 ## The disk is full
 
 `rmqtool expire STORE` shows which files the broker would delete now, why, and which messages groups have
-not consumed yet. `--until-free 100G --apply --archive DIR` first copies the files to another disk; without
-`--archive` they are lost. Messages that a group has not consumed, and pending delayed, half and timer
-messages, are not deleted without `--force`. For a topic that no group has ever read, the plan only warns
-and gives the number of messages: read the plan before `--apply`. If consumerOffset.json is lost, it is
-unknown which groups still need messages, and `--apply` is refused too. Stop the broker before `--apply`.
+not consumed yet. `--until-free 100G --apply --archive DIR` first copies the files to DIR, which should be
+on another disk; without `--archive` they are lost. Messages that a group has not consumed, and pending
+delayed, half and timer messages, are not deleted without `--force`. For a topic that no group has ever
+read, the plan only warns and gives the number of messages: read the plan before `--apply`. If
+consumerOffset.json is lost, it is unknown which groups still need messages, and `--apply` is refused too.
+Stop the broker before `--apply`.
 
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
 Then copy the folders, but not the manifests, over the store:
@@ -259,16 +261,16 @@ rmqtool rebuild COPY --apply --broker-conf broker.conf
 rmqtool verify COPY                 Must say: sound.
 ```
 
-With brokerRole SYNC_MASTER no message is lost whose producer got SEND_OK while `receive` was connected. A
-slave broker that lives on can be given the rest of a log: stop its master, run `rmqtool send-log STORE` on
-the store that has more, and lead the slave to it. First make sure with `rmqtool diff --common` that both logs
-have the same messages: a slave does not compare them.
+With brokerRole SYNC_MASTER no message is lost if its producer got SEND_OK while `receive` was connected. A
+slave broker that survived can receive the rest of a log: stop its master, run `rmqtool send-log STORE` on
+the store that has more, and make the slave connect to it with `--slave` (4.x: haMasterAddress). First make
+sure with `rmqtool diff --common` that both logs have the same messages: a slave does not compare them.
 
 ## The log is in DLedger
 
 A broker with enableDLegerCommitLog keeps its log in a folder dledger-SELFID; `rmqtool info` shows it.
-rmqtool reads such a store, and never changes its log: the replicas of a group would differ. recover, expire
-and append refuse it.
+rmqtool reads such a store, and never changes its log: otherwise the replicas of a group would differ.
+recover, expire and append refuse it.
 
 - A replica is sound. While both brokers are stopped, replace the folder dledger-SELFID of the damaged
 replica by that of the sound one.
@@ -281,8 +283,8 @@ rmqtool copy STORE --output NEW     The sound messages, as a new store.
 rmqtool verify NEW                  Must say: sound.
 ```
 
-The copy has new queue offsets, and no committed offsets: set each group's offsets (mqadmin
-resetOffsetByTime) before its consumers start. It says which topics it left out.
+The copy has new queue offsets and no committed offsets: set each group's offsets (mqadmin
+resetOffsetByTime) before its consumers start. rmqtool copy shows which topics it left out.
 
 ## What cannot be repaired
 

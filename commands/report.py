@@ -30,26 +30,26 @@ def report(
     store: options.StoreOptions,
     output: OutputFile = None,
     redact: options.Redact = False,
-    force: options.Force = False,
+    force: options.Replace = False,
     shown: Annotated[options.ObjectOutput, Only("tz format json quiet progress")],
     scan: Annotated[options.ScanOptions, Before("quiet")],
 ) -> int:
-    r"""Write a page about a store: verdict, damage, charts, lag, what a start would do.
+    r"""Write an HTML page about a store: verdict, damage, charts, lag, next start.
 
-    The page is one HTML file that needs no network and no script. It begins with the verdict and the next
-    commands. Then come what is wrong and how to cure it, what a start of each broker version would do, a
-    map of the commit log by topic, messages over time, sizes, queues, lag of consumer groups, delays,
-    compression, and what was not looked at. Every chart is also there as a table.
+    The page is one file that needs no network and no script. It begins with the verdict and the next
+    commands. Then it shows what is wrong and how to repair it, what a start of each broker version would
+    do, a map of the commit log by topic, messages over time, sizes, queues, lag of consumer groups, delays,
+    compression, and what was not checked. A table repeats the figures of every chart.
 
     The log is read once and checked as verify does, in bounded memory. Samples of compressed bodies are
-    decompressed. The prediction of a start reads at most 4 GiB more. Topics and groups beyond the largest
-    25 are summed up. The page shows topics, groups and paths, and no keys and no bodies. --redact replaces
-    these names by pseudonyms (topic-1, group-2), as bundle does, for a page that others may read. A broker
-    may be using the store; the page then shows what was there when the command started.
+    decompressed. The prediction of a start reads at most 4 GiB more. Topics and groups after the largest 25
+    are shown as one sum. The page names topics, groups and paths, but shows no keys and no bodies. --redact
+    replaces these names with pseudonyms (topic-1, group-2), as bundle does, so that others may read the
+    page. A broker may be using the store; the page then shows what was there when the command started.
 
-    An existing file is kept; --force replaces it. Exits as verify does: with 1 when there is a warning or
-    an error, with 3 when something could not be read or is stored in a form rmqtool cannot read (RocksDB,
-    DLedger, tiered); the page says what is missing. With 4 when the file exists or would lie in the store.
+    Exits with 0 when nothing is wrong; 1 when there is a warning or an error; 2 for a usage error; 3 when
+    something could not be read or is stored in a form rmqtool cannot read (RocksDB, DLedger, tiered): the
+    page says what is missing; 4 when the file exists and --force is not given, or it would lie in the store.
     """
     from rmqtool.report.summary.collect import summarize
     from rmqtool.storage.source import RateLimiter

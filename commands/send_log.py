@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from rmqtool.net.send_log import LogSender, Slave
 
 Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="Wait for slaves here; port 0 is any free one.")
+    str,
+    typer.Option(
+        "--listen", metavar="HOST:PORT", help="Wait for slaves at this address; port 0 chooses a free port."
+    ),
 ]
 SlaveAddress = Annotated[
     list[str] | None,
     typer.Option(
         "--slave", metavar="HOST:PORT",
-        help="Lead this running 5.x slave here, by the port that clients use (repeatable).",
+        help="Make this running 5.x slave connect here; PORT is the one that clients use (repeatable).",
     ),
 ]  # fmt: skip
 Controller = Annotated[bool, typer.Option("--controller", help="The slaves are in controller mode (5.x).")]
@@ -42,20 +45,20 @@ def send_log(
 ) -> int:
     r"""Send the log of a store to slaves: seed a new slave, or rescue one.
 
-    Works without a broker. Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and sends
-    them the commit log as a master in classic mode does. The store is only read. It may be one that another
-    process writes: what is appended is sent too. Nothing is sent from a damaged record on.
+    Works without a broker. Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and
+    sends them the commit log as a master in classic mode does. The store is only read. Another process may
+    be writing it: what it appends is sent too. Sending stops before the first damaged record.
 
-    A slave of 4.x comes if its configuration has haMasterAddress=HOST:PORT with the address of --listen; no
-    name server is needed. A slave of 5.x ignores this setting: --slave leads it here while it runs, until a
-    name server names another master.
+    A 4.x slave connects if its configuration has haMasterAddress=HOST:PORT with the address of --listen; no
+    name server is needed. A 5.x slave ignores this setting: --slave makes it connect here while it runs,
+    until a name server names another master.
 
-    With --controller the slaves are brokers in controller mode. They receive the epochs of the store's epoch
-    file, and cut what their log has beyond the last epoch that both have.
+    With --controller the slaves are brokers in controller mode. They receive the epochs of the store's
+    epoch file, and truncate their log after the last epoch that both have.
 
-    A slave without a log gets the whole log, from the first file on. A slave with a log gets what follows its
-    end; the protocol does not compare what it has. Stop every other master of a slave first. Listen on an
-    address that only slaves can reach: as with a broker, whoever connects reads the log.
+    A slave without a log gets the whole log, from the first file on. A slave with a log gets what follows
+    its end; the protocol does not compare what it has. Stop every other master of a slave first. Listen on
+    an address that only slaves can reach: as with a broker, anyone who connects can read the log.
 
     Exits with 0 when it was stopped, or with --once when a slave has all; 1 when no slave connected; 2 for a
     usage error; 3 when the log cannot be read or the address cannot be used; 4 when the log is damaged at its

@@ -18,52 +18,53 @@ Port = Annotated[
     int,
     typer.Option(
         "--port", metavar="PORT", min=0, max=65_535,
-        help="Listen on this port, as name server and broker; 0 takes a free one.",
+        help="Listen on this port, as name server and broker; 0 chooses a free port.",
     ),
 ]  # fmt: skip
 Bind = Annotated[
     str,
     typer.Option(
         "--bind", metavar="ADDRESS",
-        help="Listen on this address; 0.0.0.0 is all of this machine. Who reaches the port can read all"
-        " messages.",
+        help="Listen on this address; 0.0.0.0 means every address of this machine. Anyone who can"
+            " reach the port can read all messages.",
     ),
 ]  # fmt: skip
 Advertise = Annotated[
     str | None,
     typer.Option(
         "--advertise", metavar="HOST[:PORT]",
-        help="Name this address in routes; default: the address that the client has connected to.",
+        help="Give clients this address in routes. Default: the address that the client connected to.",
     ),
 ]  # fmt: skip
 BrokerName = Annotated[
     str | None,
     typer.Option(
         "--broker-name", metavar="NAME",
-        help="Broker name that clients see; default: that of broker.conf, or broker-a.",
+        help="Broker name that clients see. Default: that of broker.conf, or broker-a.",
     ),
 ]  # fmt: skip
 ClusterName = Annotated[
     str | None,
     typer.Option(
         "--cluster-name", metavar="NAME",
-        help="Cluster name that clients see; default: that of broker.conf, or DefaultCluster.",
+        help="Cluster name that clients see. Default: that of broker.conf, or DefaultCluster.",
     ),
 ]  # fmt: skip
 Offsets = Annotated[
     Path | None,
     typer.Option(
         "--offsets", metavar="FILE",
-        help="Keep the offsets that consumers commit in FILE, outside of STORE, and start with those it"
-        " holds; default: they are forgotten at the end.",
+        help="Load committed offsets from FILE, which must be outside STORE, and save there what"
+            " consumers commit. By default committed offsets are lost at exit.",
     ),
 ]  # fmt: skip
 Start = Annotated[
     str,
     typer.Option(
         "--start", metavar="earliest|latest|broker",
-        help="Where a group without a committed offset begins: at the oldest message; where its consumers"
-        " choose; or as at a broker, which depends on the size of the store.",
+        help="Where a group without a committed offset begins. earliest: at the oldest message."
+            " latest: where its consumers choose (consumeFromWhere). broker: as a broker decides:"
+            " earliest for a queue that begins at offset 0 and lies in memory, otherwise latest.",
     ),
 ]  # fmt: skip
 Live = Annotated[
@@ -74,7 +75,7 @@ MaxMessages = Annotated[
     int,
     typer.Option(
         "--max-messages", metavar="N", min=1, max=1024,
-        help="Send at most N messages in the answer to one pull.",
+        help="Send at most N messages in response to one pull.",
     ),
 ]  # fmt: skip
 Metrics = Annotated[
@@ -86,10 +87,12 @@ Metrics = Annotated[
 ]  # fmt: skip
 TlsCert = Annotated[
     Path | None,
-    typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM: clients must use TLS."),
+    typer.Option(
+        "--tls-cert", metavar="FILE", help="Accept only TLS connections, with this certificate (PEM)."
+    ),
 ]
 TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert, in PEM.")
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert (PEM).")
 ]
 
 
@@ -118,9 +121,9 @@ def serve(
     SQL92 filters, from committed offsets, from a time, or from the start. Pull requests can wait for
     messages, which come with --live.
 
-    STORE is never changed: sends and administration are refused with RocketMQ's codes. A message that a
-    consumer wants to have again (RECONSUME_LATER) is delivered again by the client itself. What consumers
-    commit is kept in memory, or in the file of --offsets. Groups begin with the offsets that the store has.
+    STORE is never changed: sends and administration are refused with RocketMQ's codes. If a consumer
+    returns RECONSUME_LATER, the client itself delivers the message again. What consumers commit is kept in
+    memory, or in the file of --offsets. Groups begin with the offsets that the store has.
 
     Every record is checked before it is sent: size, place, topic, queue and CRC. Consumers do not do that.
     A damaged record is left out and reported.
@@ -128,8 +131,9 @@ def serve(
     There are no users and no permissions, and POP consumers and the gRPC protocol are not served. An offset
     message id holds the address of the old broker: to look at one with mqadmin, serve on that address.
 
-    Ends with 0 on SIGINT, SIGTERM and SIGHUP; 1 if records were left out; 2 for a usage error, such as a port
-    that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in the store.
+    Exits with 0 when stopped by SIGINT, SIGTERM or SIGHUP; 1 if records were left out; 2 for a usage error,
+    such as a port that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in
+    the store.
     """
     from rmqtool.net.serve import STARTS, Options, run
     from rmqtool.terminal import print_error

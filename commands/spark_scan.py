@@ -37,7 +37,8 @@ Stores = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="STORE...",
-        help="Store roots, glob patterns or URLs that all executors can reach; default: RMQTOOL_STORE.",
+        help="Store roots, glob patterns or URLs that all executors can reach. Default: the value of"
+        " RMQTOOL_STORE.",
         show_default=False,
     ),
 ]
@@ -84,7 +85,7 @@ class SparkOptions(Group):
         typer.Option(
             "--output-format",
             metavar="parquet|orc|jsonl|csv",
-            help="With --output: write this format; default: parquet.",
+            help="With --output: write this format. Default: parquet.",
         ),
     ] = None
     partition_by: Annotated[
@@ -108,7 +109,7 @@ class SparkOptions(Group):
         typer.Option(
             "--master",
             metavar="URL",
-            help="Run Spark on this master: local[4], spark://host:7077, yarn; default: local[*].",
+            help="Run Spark on this master: local[4], spark://host:7077, yarn. Default: local[*].",
         ),
     ] = None
     conf: Annotated[
@@ -211,12 +212,11 @@ def spark_scan(
 ) -> int:
     """Read or check many stores with Spark.
 
-    Runs on all cores of this machine or on a cluster. Shows the selected messages, or does one of
-    --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for
-    example of all brokers of a cluster, are read as one; the field broker_name distinguishes them. On
-    a cluster every executor must reach the stores at the same paths or URLs, and needs Python with
-    the dependencies of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same
-    command.
+    Runs on all cores of this machine or on a cluster. Shows the selected messages, or performs one of
+    --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for example
+    of all brokers of a cluster, are read as one; the field broker_name distinguishes them. On a cluster
+    every executor must reach the stores at the same paths or URLs, and needs Python with the dependencies
+    of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same command.
 
     In --sql, columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
     tags, keys, body and so on. If a query scans messages once, conditions on these columns use queues,

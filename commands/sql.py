@@ -30,8 +30,8 @@ Query = Annotated[
     str | None,
     typer.Argument(
         metavar="[QUERY]",
-        help="The query; default: queries from standard input, each with a semicolon at its end; on a"
-        " terminal a prompt.",
+        help="The query. Default: read queries from standard input, each ended by a semicolon; on"
+        " a terminal, open a prompt.",
     ),
 ]
 Also = Annotated[
@@ -40,7 +40,7 @@ Also = Annotated[
         "--store",
         metavar="STORE",
         parser=options.parse_store,
-        help="Read this store too (repeatable); the column brokerName distinguishes them.",
+        help="Also read this store (repeatable); the column brokerName distinguishes the stores.",
     ),
 ]
 Memory = Annotated[
@@ -49,7 +49,7 @@ Memory = Annotated[
         "--memory-limit",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Memory that a query may use before it uses temporary files; default: 1G.",
+        help="Memory that a query may use before it uses temporary files. Default: 1G.",
     ),
 ]
 PROMPT_ROWS = 1000

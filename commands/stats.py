@@ -82,8 +82,8 @@ class StatsOptions(Group):
             "--memory",
             metavar="SIZE",
             parser=options.parse_size,
-            help="Memory of the broker's machine; default: that of this machine. It decides whether lag"
-            " counts as read from disk.",
+            help="Memory of the broker's machine. Default: that of this machine. It decides"
+            " whether lag counts as read from disk.",
         ),
     ] = None
     sort: Annotated[
@@ -96,8 +96,8 @@ class StatsOptions(Group):
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw the groups of --by, rates, sizes, queues and lag in this new .svg or .png file;"
-            " needs the extra plot.",
+            help="Draw the groups of --by, rates, sizes, queues and lag in this new .svg or .png"
+            " file; needs pip install 'rmqtool[plot]'.",
         ),
         Before("format"),
     ] = None

@@ -26,7 +26,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="earliest|latest|OFFSET|-N",
-        help="Start in each queue at this queue offset, or N messages before the end; default: earliest, or"
+        help="Start in each queue at this queue offset, or N messages before the end. Default: earliest, or"
         " latest with --follow.",
     ),
 ]
@@ -39,7 +39,10 @@ Group = Annotated[
     ),
 ]
 Retry = Annotated[
-    bool, typer.Option("--retry", help="With --group: also show the messages that the group sent back.")
+    bool,
+    typer.Option(
+        "--retry", help="With --group: also show the messages that its consumers sent back for a retry."
+    ),
 ]
 Last = Annotated[
     int | None,

@@ -32,8 +32,8 @@ Passes = Annotated[
     typer.Option(
         "--pass",
         metavar="NAME",
-        help="Run only this pass: files, log, queues, index, checkpoint, config, timer, bodies (repeatable);"
-        " default: all except bodies.",
+        help="Run only this pass: files, log, queues, index, checkpoint, config, timer, bodies"
+        " (repeatable). Default: all except bodies.",
     ),
 ]
 LimitBytes = Annotated[

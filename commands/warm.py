@@ -23,7 +23,7 @@ Last = Annotated[
     int | None,
     typer.Option(
         "--last", metavar="SIZE", parser=options.parse_size,
-        help="Read the newest SIZE of the commit log; default: 1G.",
+        help="Read the newest SIZE of the commit log. Default: 1G.",
     ),
 ]  # fmt: skip
 Queues = Annotated[
@@ -36,7 +36,7 @@ AtMost = Annotated[
     int | None,
     typer.Option(
         "--at-most", metavar="SIZE", parser=options.parse_size,
-        help="Read at most SIZE in total; default: half of the memory that is available.",
+        help="Read at most SIZE in total. Default: half of the memory that is available.",
     ),
 ]  # fmt: skip
 
@@ -52,17 +52,20 @@ def warm(
     scan: Annotated[options.ScanOptions, Only("io_limit"), Before("at_most")],
     shown: Annotated[options.RowOutput, Only("format json fields quiet")],
 ) -> int:
-    r"""Bring the newest part of a store into the page cache.
+    r"""Read the newest part of a store into the page cache.
 
-    After a restart of the host nothing of a store is in memory, and the first consumers wait for the
-    device. This command reads what they will read: queue units, then the end of the commit log from
-    its newest byte backwards, then the index. Run it before the broker starts, or while it runs.
+    After a restart of the host no part of a store is in memory, and the first consumers have to wait for
+    the device. This command reads what they will read: queue units, then the end of the commit log from its
+    newest byte backwards, then the index. Run it before the broker starts, or while it runs.
 
     Each row is one part: the bytes of the files without holes, how many of them were in the page cache
     before and are now, and how many were left out because --at-most was reached. A column is empty if
     the system does not report it: Linux reports it to the owner of the files.
 
-    The store is not changed. Pages that other programs need more may be dropped again by the system.
+    The store is not changed. The system may drop these pages again when other programs need the memory.
+
+    Exits with 0 when every part was read; 1 for damage; 2 for a usage error, such as a store that is not in
+    files of this machine; 3 when something could not be read.
     """
     from rmqtool.report.warm import sections
     from rmqtool.report.warm import warm as bring_in
