@@ -143,4 +143,4 @@ def test_a_trace_says_that_nobody_reads(
     lose(root, "consumerOffset")
     _, out, err = run(capsys, "lookup", root, *asked)
     assert not any(json.loads(line)["kind"] == "group" for line in out.splitlines())
-    assert "unknown: consumer groups: consumerOffset.json" in err
+    assert "unknown: consumer groups: config/consumerOffset.json and its .bak are missing" in err
