@@ -105,7 +105,8 @@ build/bench/classes.done: build/interop/5.4.0/classes.done $(wildcard tests/benc
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
 
 interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done) build/interop/hdfs/lib.done | chromium
-	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -o python_files='interop_*.py' tests/interop
+	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -n 2 --dist loadfile -o python_files='interop_*.py' \
+		tests/interop
 
 build/interop/%/classes.done: build/interop/%/lib.done $(wildcard tests/interop/java/*.java)
 	@rm -rf $(@D)/classes && '$(JDK)/bin/javac' -nowarn -Xlint:none -XDsuppressNotes -cp '$(@D)/lib/*' -d $(@D)/classes \
