@@ -163,7 +163,8 @@ class _Run(NamedTuple):
             if self.output is not None:
                 keep_out(opened.layout, self.output, "the file", location=opened.location.path)
             if opened.layout.commit_log and not kernels.are_cached():
-                writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+                writer.note(kernels.COMPILING)
+                kernels.load_kernels()
             total = min(sum(file.size for file in opened.layout.commit_log), limit // 2)
             with writer.progress("doctor", total) as bar:
                 found = examine(opened, read_limit=limit, jobs=self.jobs, progress=bar.advance)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, cost_of_start, start_sentences
+from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, cost_of_start, disk_text, start_sentences
 from rmqtool.terminal import counted, escape, format_size
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ def _head(found: Examination) -> Iterator[str]:
     yield from _wrapped("verdict", " ".join(verdict(found)))
     yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
     if found.disk is not None:
-        free = format_size(found.disk["free_bytes"])
-        yield from _wrapped("disk", f"{found.disk['used_ratio']:.0%} used, {free} free")
+        disk = found.disk
+        text = disk_text(disk["used_ratio"], disk["free_bytes"], disk["reserved_bytes"])
+        yield from _wrapped("disk", text)
 
 
 def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, of_expire, verdict_lines
+from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, disk_text, of_expire, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
@@ -404,10 +404,8 @@ def _trigger_text(found: Row, zone: tzinfo | None) -> str:
 def _disk_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     assumed = " (assumed by --disk-used)" if found["disk_used_ratio"] is not None else ""
     for disk in found["disks"]:
-        yield (
-            f"disk         {disk['used_ratio']:.0%} used{assumed}, {format_size(disk['usable_bytes'])} free"
-            f" ({' and '.join(disk['holds'])})"
-        )
+        text = disk_text(disk["used_ratio"], disk["usable_bytes"], disk["reserved_bytes"], assumed)
+        yield f"disk         {text} ({' and '.join(disk['holds'])})"
     yield from _growth_lines(found, zone)
     if found["disk_used_ratio"] is None and found["what_if"]:
         yield from _what_if_lines(found)

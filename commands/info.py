@@ -12,9 +12,10 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import of_info, shortened, span, verdict_lines
-from rmqtool.errors import EXIT_INPUT, EXIT_OK
+from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, shortened, span, verdict_lines
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output
+from rmqtool.problems import BY_CODE
 from rmqtool.terminal import NARROWEST, bar, counted, format_size
 from rmqtool.times import format_duration, format_time
 
@@ -48,10 +49,13 @@ def info(
     covers, which topics and queues it has, whether it was stopped cleanly or is in use, how far
     queues and index lag behind the log, and what a power failure now could cost. Reads only the
     starts and ends of files, so the time does not depend on the amount of data. Shows only damage
-    that is visible from file names and sizes; verify finds the rest.
+    that is visible from file names and sizes, and from the ends of queues and index: queues or an index
+    that are ahead of the log, an index that is gone, queues that are gone although groups have consumed
+    from them. verify finds the rest.
 
-    Exits with 0 even if the store is damaged or in use; 2 for a usage error; 3 when something could not be
-    read or is stored in a form rmqtool cannot read.
+    Exits with 0 when it shows no damage, notes at most, also of a store in use; 1 when it shows a warning or
+    an error; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool cannot
+    read (RocksDB, tiered).
     """
     from rmqtool.report.info import store_info
 
@@ -63,7 +67,9 @@ def info(
 
             found["residency"] = list(residency_rows(opened))
     writer.write_object(_with_times(found, zone), _screen(store, found, zone, every_queue=queues))
-    return EXIT_INPUT if found["unsupported"] or found["unreadable"] else EXIT_OK
+    codes = [BY_CODE[row["problem"]].exit_code for row in found["problems"]]
+    is_partial = found["unsupported"] or found["unreadable"]
+    return worst_exit_code(EXIT_INPUT if is_partial else EXIT_OK, *codes)
 
 
 def _screen(
@@ -109,10 +115,11 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
     errors = [row for row in found["problems"] if row["severity"] == "error"]
     if found["ledger"] is not None:  # recover refuses it
         return store.command("copy", "--output", "NEW") if errors else store.command("verify")
-    if errors and not any((row["repair"] or "").startswith("rmqtool ") for row in errors):
-        return store.command("doctor")  # which says what to do by hand
-    needs_recovery = errors or state["abort"] and state["lock"] != "held"
-    return store.command("recover" if needs_recovery else "verify")
+    recover = store.command("recover")
+    line = cure((row["problem"] for row in found["problems"]), recover)
+    if line is not None:
+        return line
+    return recover if state["abort"] and state["lock"] != "held" else store.command("verify")
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
@@ -174,7 +181,12 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     if topics:
         count = sum(topic["queue_count"] for topic in topics)
         total = sum(topic["messages"] for topic in topics)
-        yield f"topics       {len(topics)} with {count} queues, {total} messages"
+        unpacked = " (batches unpacked)" if found["has_batch_queues"] else ""
+        others = found["topics_without_queue"]
+        queues = (
+            f"with {count} queues," if not others else f"of {len(topics) + others} have queues: {count} with"
+        )
+        yield f"topics       {len(topics)} {queues} {total} messages{unpacked}"
 
 
 def _ledger_line(ledger: dict[str, Any]) -> str:
@@ -201,25 +213,41 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
             f" ({log['last_file_used_bytes'] / max(size['value'], 1):.0%})"
         )
     if disk is not None and disk["used_ratio"] is not None:
-        yield (
-            f"disk         {disk['used_ratio']:.0%} used, {format_size(disk['free_bytes'])} of"
-            f" {format_size(disk['total_bytes'])} free"
-        )
+        text = disk_text(disk["used_ratio"], disk["free_bytes"], disk["reserved_bytes"])
+        yield f"disk         {text}"
 
 
 def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
     behind, risk = found["behind"], found["power_failure"]
-    parts = [
-        f"{name} {'level with the log' if not value else format_size(value) + ' behind'}"
-        for name, value in (("queues", behind["queues_bytes"]), ("index", behind["index_bytes"]))
-        if value is not None
-    ]
-    if behind["queues_bytes"] == behind["index_bytes"] == 0:
+    by_code = {row["problem"]: row["detail"] for row in found["problems"] if row["path"] in _OF_ENDS}
+    parts = []
+    if "CQ03" in by_code:
+        parts.append(f"{counted(by_code['CQ03']['queues'], 'queue')} ahead of the log")
+    elif behind["queues_bytes"] is not None:
+        parts.append(f"queues {_behind_text(behind['queues_bytes'])}")
+    if "IX04" in by_code:
+        parts.append("index ahead of the log")
+    elif behind["index_bytes"] is not None:
+        parts.append(f"index {_behind_text(behind['index_bytes'])}")
+    if behind["queues_bytes"] == behind["index_bytes"] == 0 and not by_code.keys() & {"CQ03", "IX04"}:
         parts = ["queues and index level with the log"]
+    missing = [row["detail"] for row in found["problems"] if row["problem"] == "CQ13"]
+    if missing:
+        topics = list(dict.fromkeys(shortened(detail["topic"]) for detail in missing))
+        more = [f"{len(topics) - _MISSING_SHOWN} more"] if len(topics) > _MISSING_SHOWN else []
+        parts.append(f"queues missing: {listed([*topics[:_MISSING_SHOWN], *more])}")
     if parts:
         yield f"dispatch     {', '.join(parts)}"
     if risk is not None and risk["records"]:
         yield f"power loss   {_risk_text(risk)}"
+
+
+_OF_ENDS = ("consumequeue", "index")  # the paths of findings on all queues, and on the index
+_MISSING_SHOWN = 3
+
+
+def _behind_text(count_bytes: int) -> str:
+    return f"{format_size(count_bytes)} behind" if count_bytes else "level with the log"
 
 
 def _unreadable_lines(unreadable: list[dict[str, Any]]) -> Iterator[str]:

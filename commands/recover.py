@@ -14,11 +14,12 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import with_groups
-from rmqtool.commands.verdicts import of_recover, of_repair, verdict_lines
+from rmqtool.commands.verdicts import cure, of_recover, of_repair, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
+from rmqtool.problems import BY_CODE
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def recover(
     store in its present state.
 
     Exits with 0 when there was nothing to do, or the plan was applied; 1 when the plan would change
-    something; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool
-    cannot read (RocksDB, tiered); 4 when refused: the plan would give up sound messages
-    (needs --yes), needs --force, was made for another state of the store, or needs changes in a part
-    that rmqtool cannot repair; 5 when the store is in use (without --apply only if it is written to
-    while rmqtool reads it).
+    something, or a warning names what recover cannot repair; 2 for a usage error; 3 when something could
+    not be read or is stored in a form rmqtool cannot read (RocksDB, tiered); 4 when refused: the plan
+    would give up sound messages (needs --yes), needs --force, was made for another state of the store, or
+    needs changes in a part that rmqtool cannot repair; 5 when the store is in use (without --apply only if
+    it is written to while rmqtool reads it).
     """
     output = shown.writer(changes=change.apply or change.undo is not None)
     own = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap}
@@ -172,12 +173,17 @@ def _show(
 
     _, recovery = changes.show(store, change, output, make, file)
     found = with_times(recovery.row(), zone)
-    output.write_object(found, recover_lines(found))
+    explains = (
+        None
+        if recovery.plan.actions
+        else cure((text[:4] for text in found["warnings"] if text[:4] in BY_CODE), store.command("recover"))
+    )
+    output.write_object(found, recover_lines(found, check=explains))
     if recovery.plan.actions:
         changes.note_next_command(output, _command(store, recovery, wanted, change.plan or change.write_plan))
     if recovery.is_partial:
         return EXIT_INPUT
-    return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
+    return EXIT_FINDINGS if recovery.is_needed or found["warnings"] else EXIT_OK
 
 
 def _command(
@@ -256,7 +262,8 @@ Row = dict[str, Any]
 def recover_lines(found: Row, *, undo: str | None = None, check: str | None = None) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
 
-    `undo` is the command line that undoes it, `check` the one that checks the repaired store.
+    `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
+    explains what recover cannot repair.
     """
     yield from _head(found)
     if found.get("predictions"):

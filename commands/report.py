@@ -62,7 +62,8 @@ def report(
         from rmqtool.read import kernels
 
         if opened.layout.commit_log and not kernels.are_cached():
-            writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+            writer.note(kernels.COMPILING)
+            kernels.load_kernels()
         with writer.progress("report", sum(file.size for file in opened.layout.commit_log)) as bar:
             found = summarize(
                 opened,

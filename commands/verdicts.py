@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rmqtool.problems import BY_CODE
 from rmqtool.terminal import counted, escape, format_size
 from rmqtool.times import format_duration
 
@@ -67,7 +68,28 @@ def span(first: str, last: str) -> str:
     return f"{first} to {last}"
 
 
+def disk_text(used_ratio: float, free_bytes: int, reserved_bytes: int, assumed: str = "") -> str:
+    """Return how full a disk is for a broker, to which the blocks that are reserved for root do not count."""
+    text = f"{used_ratio:.0%} used{assumed}, {format_size(free_bytes)} free"
+    if reserved_bytes * 20 < free_bytes:
+        return text
+    return f"{text}; {format_size(reserved_bytes)} more are reserved for root and do not count"
+
+
 _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
+
+
+def cure(codes: Iterable[str], recover: str) -> str | None:
+    """Return the command line for findings with these codes: that repairs them, or else explains one.
+
+    `recover` is the command line of recover, which also does all that rebuild does. Where no command repairs
+    anything, the worst code is explained, with what to do by hand. None without a warning or an error.
+    """
+    found = [BY_CODE[code] for code in codes if BY_CODE[code].severity != "note"]
+    if any((each.repair or "").startswith(("rmqtool recover ", "rmqtool rebuild ")) for each in found):
+        return recover
+    worst = sorted(found, key=lambda each: each.severity != "error")
+    return f"rmqtool problems {worst[0].code}" if worst else None
 
 
 # recover
@@ -178,8 +200,17 @@ def of_info(found: Row) -> list[str]:
         count = counted(len(errors), "error")
         sentences.append(f"{count}: {first}." if len(errors) == 1 else f"{count}, the first: {first}.")
     elif not (found["unsupported"] or found["unreadable"]):
-        sentences.append("Names and sizes of files show no damage; records were not read.")
+        sentences += _of_warnings([row for row in found["problems"] if row["severity"] == "warning"])
     return sentences
+
+
+def _of_warnings(warnings: Sequence[Row]) -> Iterator[str]:
+    if warnings:
+        count = counted(len(warnings), "warning")
+        rest = "" if len(warnings) == 1 else ", the first"
+        yield f"{count}{rest}: {warnings[0]['message']} ({warnings[0]['problem']})."
+    else:
+        yield "Names and sizes of files show no damage; records were not read."
 
 
 # expire

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import by_name, listed, shortened
+from rmqtool.commands.verdicts import by_name, cure, listed, shortened
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding
@@ -93,11 +93,13 @@ def verify(
     report, codes, counts = Report(), {0}, Counter[str]()
     ranges: list[tuple[int, int]] = []
     topics: set[str] = set()
+    problems: dict[str, None] = {}
     severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             codes.add(finding.problem.exit_code)
+            problems[finding.problem.code] = None
             counts[finding.problem.severity] += 1
             _note_place(finding, ranges, topics)
             if finding.problem.severity in severities:
@@ -105,7 +107,7 @@ def verify(
 
     with store.open(quiet=shown.quiet) as opened:
         if not kernels.are_cached():
-            writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+            writer.note(kernels.COMPILING)
             kernels.load_kernels()
         total = sum(file.size for file in opened.layout.commit_log)
         with writer.progress("verify", total) as bar:
@@ -121,7 +123,7 @@ def verify(
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
         texts = [summary(report, counts), *_at_stake(opened, ranges, topics)]
-        texts += _next_texts(opened, store, counts)
+        texts += _next_texts(opened, store, counts, problems)
     for text in texts:
         writer.note(text)
     return worst_exit_code(*codes)
@@ -139,17 +141,23 @@ def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str
         topics.add(str(topic))
 
 
-def _next_texts(opened: Store, store: options.StoreOptions, counts: Counter[str]) -> Iterator[str]:
-    """Yield the command to run next, if the store is damaged and a command can do something about it."""
+def _next_texts(
+    opened: Store, store: options.StoreOptions, counts: Counter[str], problems: Iterable[str]
+) -> Iterator[str]:
+    """Yield the command to run next, if the store is damaged: what repairs the problems, or explains them."""
     layout = opened.layout
     if layout.ledger is not None:
         if counts["error"]:
             copies = store.command("copy", "--output", "NEW")
             yield f"to write the sound messages as a store without DLedger: {copies}"
         return
-    is_repairable = layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb
-    if is_repairable and (counts["error"] or counts["warning"]):
-        yield f"to see what a broker's start would do, and to repair the store: {store.command('recover')}"
+    recover = store.command("recover")
+    line = cure(problems, recover)
+    if line == recover:
+        if layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb:
+            yield f"to see what a broker's start would do, and to repair the store: {recover}"
+    elif line is not None:
+        yield f"no command repairs this; what to do by hand: {line}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 PROGRESS_DELAY_SECONDS = 1.0
+MEASURED_SECONDS, MEASURED_PART = 2.0, 0.02
+"""For so long, and of so much of the total, progress is measured before it gives a rate."""
 DRAW_SECONDS = 0.1
 
 # C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
@@ -148,7 +150,8 @@ class ProgressBar:
         self._shown = shown
         self._terminal = terminal
         self._done_bytes = 0
-        self._start = self._shown_last = self._drawn_last = time.monotonic()
+        self._shown_last = self._drawn_last = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when the first bytes were done, and how many
         self._lock = threading.Lock()
         self._rich: RichProgress | None = None
 
@@ -157,6 +160,8 @@ class ProgressBar:
         with self._lock:
             self._done_bytes += count_bytes
             now = time.monotonic()
+            if self._first is None:
+                self._first = now, self._done_bytes
             if not self._shown or now - self._shown_last < PROGRESS_DELAY_SECONDS and self._rich is None:
                 return
             if self._terminal:
@@ -167,7 +172,7 @@ class ProgressBar:
                     self._stop()
             else:
                 self._shown_last = now
-                print_error(self._line(now - self._start))
+                print_error(self._line(now))
 
     def describe(self, title: str) -> None:
         """Sets the title; it is shown with the next advance."""
@@ -201,27 +206,35 @@ class ProgressBar:
                 "{task.description}",
                 progress.BarColumn(),
                 progress.DownloadColumn(binary_units=True),
-                progress.TransferSpeedColumn(),
-                progress.TimeRemainingColumn(),
+                progress.TextColumn("{task.fields[rate]}", style="progress.data.speed"),
                 console=Console(stderr=True),
                 transient=True,
                 auto_refresh=False,  # its thread would die noisily with the terminal
             )
-            self._rich.add_task(escape(self._title), total=self._total_bytes)
+            self._rich.add_task(escape(self._title), total=self._total_bytes, rate="")
             self._rich.start()
-        self._rich.update(self._rich.task_ids[0], completed=self._done_bytes)
+        rate = ", ".join(self._measured(now))
+        self._rich.update(self._rich.task_ids[0], completed=self._done_bytes, rate=rate)
         if now - self._drawn_last >= DRAW_SECONDS:
             self._drawn_last = now
             self._rich.refresh()
 
-    def _line(self, seconds: float) -> str:
-        rate = self._done_bytes / max(seconds, 1e-9)
-        if self._total_bytes is None:
-            return f"{self._title}: {format_size(self._done_bytes)}, {format_size(int(rate))}/s"
-        if not self._done_bytes:
-            return f"{self._title}: 0 B of {format_size(self._total_bytes)}"
-        left_ms = int(1000 * max(self._total_bytes - self._done_bytes, 0) / max(rate, 1e-9))
-        return (
-            f"{self._title}: {format_size(self._done_bytes)} of {format_size(self._total_bytes)}, "
-            f"{format_size(int(rate))}/s, {format_duration(left_ms)} left"
-        )
+    def _line(self, now: float) -> str:
+        of = "" if self._total_bytes is None else f" of {format_size(self._total_bytes)}"
+        return ", ".join((f"{self._title}: {format_size(self._done_bytes)}{of}", *self._measured(now)))
+
+    def _measured(self, now: float) -> list[str]:
+        """The rate and, if the total is known, the time that is left; nothing before both can be judged.
+
+        What was done first may have waited for code or files to load: it and its time do not count.
+        """
+        start, before = self._first or (now, 0)
+        seconds, done = now - start, self._done_bytes - before
+        total = self._total_bytes
+        if seconds < MEASURED_SECONDS or done <= (0 if total is None else total * MEASURED_PART):
+            return []
+        parts = [f"{format_size(int(done / seconds))}/s"]
+        if total is not None:
+            left = max(total - self._done_bytes, 0) * seconds / done
+            parts.append(f"{format_duration(int(left * 1000))} left")
+        return parts

@@ -15,6 +15,7 @@ UtilAll#getDiskPartitionSpaceUsedPercent; spec 02 section 7.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
@@ -80,10 +81,11 @@ class Chain:
 
 
 class Disk(NamedTuple):
-    """A file system: bytes used, and bytes that an ordinary user may still use."""
+    """A file system: bytes used, bytes that an ordinary user may still use, and those reserved for root."""
 
     used: int
     usable: int
+    reserved: int = 0
 
     @property
     def total(self) -> int:
@@ -100,7 +102,13 @@ class Disk(NamedTuple):
     def freed(self, count_bytes: int) -> Disk:
         """The file system with `count_bytes` less in use."""
         count_bytes = min(count_bytes, self.used)
-        return Disk(self.used - count_bytes, self.usable + count_bytes)
+        return Disk(self.used - count_bytes, self.usable + count_bytes, self.reserved)
+
+
+def disk_of(found: os.statvfs_result) -> Disk:
+    """The file system of which the kernel says this."""
+    used, reserved = found.f_blocks - found.f_bfree, max(found.f_bfree - found.f_bavail, 0)
+    return Disk(*(blocks * found.f_frsize for blocks in (used, found.f_bavail, reserved)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,10 @@ class Disks:
     def filled(self, ratio: float) -> Disks:
         """The file systems as if this part of each were in use."""
         used = {name: round(disk.total * ratio) for name, disk in self.by_id.items()}
-        by_id = {name: Disk(used[name], disk.total - used[name]) for name, disk in self.by_id.items()}
+        by_id = {
+            name: Disk(used[name], disk.total - used[name], disk.reserved)
+            for name, disk in self.by_id.items()
+        }
         return replace(self, by_id=by_id)
 
     def freed(self, files: Iterable[LogFile | FollowFile]) -> Disks:

@@ -1,13 +1,19 @@
 """The compiled kernels: whether they are on disk, and loading them before a measurement.
 
-The first use of this version on a machine compiles them, which takes some seconds; later processes
-load them from the cache in a fraction of one.
+The first use of this version on a machine compiles them, which takes some seconds of processor time;
+later processes load them from the cache in a fraction of one.
 """
 
 from __future__ import annotations
 
 from rmqtool.formats import index, message
 from rmqtool.log.compiled import SUFFIX, cache_folder
+
+COMPILING = (
+    "compiling the scan kernels, once for this version of rmqtool: seconds on an idle machine,"
+    " up to some minutes on a busy one"
+)
+"""The line that a command shows before it loads kernels that are not cached."""
 
 
 def are_cached() -> bool:

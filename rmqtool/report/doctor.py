@@ -681,6 +681,7 @@ def _disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) -> No
         "used_ratio": fullest.ratio,
         "free_bytes": fullest.usable,
         "total_bytes": fullest.total,
+        "reserved_bytes": fullest.reserved,
         "max_used_ratio": settings.max_used_ratio,
         "forcible_ratio": settings.forcible_ratio,
         "refused_ratio": settings.warning_ratio,

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqtool.broker.expiry_rules import disk_of
 from rmqtool.check.verify.files import check_files
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
@@ -24,8 +25,10 @@ from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
+from rmqtool.read.known_topics import topic_names
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
+from rmqtool.report import ends
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
@@ -77,10 +80,9 @@ def store_info(store: Store) -> Info:
     """The overview as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
-    commit_log, ledger, topics, index, checkpoint, epochs, state, behind, power_failure, disk, problems,
-    unsupported,
-    unreadable. Parts that the input lacks are None. `problems` are findings from the names and
-    sizes of files.
+    commit_log, ledger, topics, topics_without_queue, has_batch_queues, index, checkpoint, epochs, state,
+    behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input lacks are None.
+    `problems` are findings from the names and sizes of files, and from the ends of queues and index.
     """
     layout, unreadable, holder = store.layout, _Unreadable(store), store.holder
     unreadable.note_lock(holder)
@@ -93,6 +95,10 @@ def store_info(store: Store) -> Info:
     at_risk = _at_risk(store, checkpoint, _Known(heads, spans, tail), unreadable)
     for path in layout.config.values():
         unreadable.read_head(path, 1)
+    problems = [*_problems(store, spans)]
+    if ends.is_judged(store):
+        problems += ends.ahead(spans, tail, index)
+        problems += ends.missing(store, checkpoint.index_msg_timestamp if checkpoint is not None else 0)
     return {
         "path": str(layout.root if layout.root is not None else _any_path(store)),
         "kind": layout.kind,
@@ -104,6 +110,8 @@ def store_info(store: Store) -> Info:
         "commit_log": _commit_log(store, tail, heads[0] if heads else None),
         "ledger": _ledger(store, unreadable),
         "topics": _topics(spans),
+        "topics_without_queue": _without_queue(store),
+        "has_batch_queues": bool(layout.batch_queues),
         "index": index,
         "checkpoint": None if checkpoint is None else {
             name: getattr(checkpoint, name) for name in (
@@ -119,7 +127,7 @@ def store_info(store: Store) -> Info:
         "disk": _disk(store),
         "problems": [
             row
-            for row in (item.row() for item in _problems(store, spans))
+            for row in (item.row() for item in problems)
             if not (row["problem"] == "CP06" and unreadable.names(row["path"]))
         ],
         "unsupported": [
@@ -237,6 +245,14 @@ def _topics(spans: Spans) -> list[Info]:
         }
         for topic, queues in sorted(topics.items())
     ]
+
+
+def _without_queue(store: Store) -> int | None:
+    """How many topics of topics.json have no queue: of a broker's own topics most never get one."""
+    layout = store.layout
+    if layout.kind != "store":
+        return None
+    return len(topic_names(layout) - {topic for topic, _ in store.queues})
 
 
 def _index(store: Store, unreadable: _Unreadable) -> Info | None:
@@ -382,7 +398,10 @@ def _disk(store: Store) -> Info | None:
         found = os.statvfs(folders[0])
     except OSError:
         return None
-    total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-    used = found.f_blocks - found.f_bfree
-    ratio = used / (used + found.f_bavail) if used + found.f_bavail else None
-    return {"total_bytes": total, "free_bytes": free, "used_ratio": ratio}
+    disk = disk_of(found)
+    return {
+        "total_bytes": disk.total + disk.reserved,
+        "free_bytes": disk.usable,
+        "reserved_bytes": disk.reserved,
+        "used_ratio": disk.ratio if disk.total else None,
+    }

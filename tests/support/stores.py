@@ -339,9 +339,31 @@ def _patch(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-if __name__ == "__main__":
-    wanted, folder = sys.argv[1], Path(sys.argv[2])
+def main(arguments: Sequence[str]) -> int:
+    """Unpack the named case; the exit code. Without a known name, list the names."""
+    name, *folders = arguments or ("",)
+    names = {*case_names(), *(f"{each}:{variant_id(row)}" for each in VERSIONS for row in variants(each))}
+    if name not in names or len(folders) != 1 or Path(folders[0]).exists():
+        is_taken = name in names and len(folders) == 1
+        reason = f"{folders[0]} exists" if is_taken else f"no case {name!r}" if name else "no name"
+        reason = "name one new folder" if name in names and not is_taken else reason
+        asked = name in ("-h", "--help")
+        usage = ["usage: python -m tests.support.stores NAME FOLDER", "", "names:"]
+        if not asked:
+            usage.insert(0, f"tests.support.stores: {reason}")
+        damaged = (f"{each}:STATE:DAMAGE:abort|noabort, as in fixtures/damage" for each in VERSIONS)
+        usage += [*case_names(), *damaged]
+        print("\n".join(usage), file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
+    folder = Path(folders[0])
     shelf = Library(folder.with_name(f"{folder.name}.cases"))
     shelf.root.mkdir()
-    shelf.variant(wanted, folder) if ":" in wanted else shelf.copy(wanted, folder)
-    shutil.rmtree(shelf.root)
+    try:
+        shelf.variant(name, folder) if ":" in name else shelf.copy(name, folder)
+    finally:
+        shutil.rmtree(shelf.root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -35,6 +35,7 @@ from rmqtool.broker.expiry_rules import (
     LogFile,
     Trigger,
     by_broker,
+    disk_of,
     expired_count,
     next_delete_time,
 )
@@ -206,14 +207,13 @@ def _disks(store: Store, read_only_folders: Sequence[Path]) -> Disks:
     layout = store.layout
     by_id: dict[int, Disk] = {}
 
-    def disk_of(folder: Path) -> int:
+    def device_of(folder: Path) -> int:
         try:
             device = folder.stat().st_dev
             found = os.statvfs(folder)
         except OSError:
             return _ABSENT
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        by_id[device] = Disk(used, found.f_bavail * found.f_frsize)
+        by_id[device] = disk_of(found)
         return device
 
     conf = layout.broker_conf
@@ -221,8 +221,8 @@ def _disks(store: Store, read_only_folders: Sequence[Path]) -> Disks:
     read_only = {folder.absolute() for folder in (*read_only_folders, *named)}
     written = [folder for folder in layout.commit_log_folders if folder.absolute() not in read_only]
     root = layout.root
-    queue = disk_of(root / "consumequeue") if root is not None else _ABSENT
-    return Disks(by_id, tuple(disk_of(folder) for folder in written), queue)
+    queue = device_of(root / "consumequeue") if root is not None else _ABSENT
+    return Disks(by_id, tuple(device_of(folder) for folder in written), queue)
 
 
 WINDOW_MS = 24 * HOUR_MS

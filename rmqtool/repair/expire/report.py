@@ -117,7 +117,7 @@ def _disks(expiry: Expiry) -> list[dict[str, Any]]:
     for disk, found in disks.by_id.items():
         holds = ["commitlog"] * (disk in disks.log) + ["queues"] * (disk == disks.queue)
         rows.append({"holds": holds, "used_bytes": found.used, "usable_bytes": found.usable,
-                     "used_ratio": found.ratio})  # fmt: skip
+                     "reserved_bytes": found.reserved, "used_ratio": found.ratio})  # fmt: skip
     return rows
 
 

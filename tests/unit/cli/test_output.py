@@ -385,17 +385,45 @@ def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str
 def test_progress_on_request_is_plain_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--progress` without a terminal: one line a second."""
+    """`--progress` without a terminal: one line a second; a rate and a time once they were measured."""
     clock = [0.0]
     monkeypatch.setattr("rmqtool.terminal.time.monotonic", lambda: clock[0])
     with Output(progress=True).progress("verify", 4 << 20) as bar:
+        clock[0] += 60  # the kernels were compiled
+        bar.advance(1 << 10)
         for _ in range(4):
-            clock[0] += 0.75
-            bar.advance(1 << 20)
+            clock[0] += 1
+            bar.advance((1 << 20) - (1 << 8))
     assert capsys.readouterr().err.splitlines() == [
-        "verify: 2.0 MiB of 4.0 MiB, 1.3 MiB/s, 1s left",
-        "verify: 4.0 MiB of 4.0 MiB, 1.3 MiB/s, 0ms left",
+        "verify: 1.0 KiB of 4.0 MiB",
+        "verify: 1.0 MiB of 4.0 MiB",
+        "verify: 2.0 MiB of 4.0 MiB, 1023.8 KiB/s, 2s left",
+        "verify: 3.0 MiB of 4.0 MiB, 1023.8 KiB/s, 1s left",
+        "verify: 4.0 MiB of 4.0 MiB, 1023.8 KiB/s, 0ms left",
     ]
+
+
+def test_a_bar_without_a_measurement_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan that took two seconds was shown with 1 kB/s and 52 minutes left."""
+    clock = [0.0]
+
+    def work(advances: tuple[tuple[float, int], ...]) -> str:
+        def draw() -> None:
+            monkeypatch.setattr("rmqtool.terminal.time.monotonic", lambda: clock[0])
+            monkeypatch.setenv("TERM", "xterm")
+            monkeypatch.setenv("COLUMNS", "120")
+            bar = ProgressBar("verify", 4 << 20, shown=True, terminal=True)
+            for seconds, count in advances:
+                clock[0] += seconds
+                bar.advance(count)
+            bar.hide()
+
+        return on_terminal(draw, monkeypatch, "stderr")
+
+    early = work(((2.0, 1024), (5.0, 1024)))
+    assert "MiB" in early and "/s" not in early and "left" not in early and ":" not in early
+    late = work(((2.0, 1024), (4.0, 1 << 20)))
+    assert "256.0 KiB/s, 11s left" in late
 
 
 def test_progress_bar_on_a_terminal_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

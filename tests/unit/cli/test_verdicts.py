@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.verdicts import GROUP_STATES, by_name, listed, of_lag, of_recover, span
+from rmqtool.commands.verdicts import GROUP_STATES, by_name, disk_text, listed, of_lag, of_recover, span
 from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
@@ -146,14 +147,90 @@ def test_info_of_a_store_that_names_and_sizes_show_to_be_damaged(
     assert commands(out, "next") == [f"rmqtool recover {root}"]
 
 
-def test_info_of_a_store_without_committed_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:
-    """What recover cannot repair: info names the error, and doctor, which says what to do."""
+def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """No command repairs it: all four commands lead to what to do by hand, and exit with 1."""
     root = cases.copy("ok_540_clean", tmp_path / "store")
     for path in (root / "config").glob("consumerOffset.json*"):
         path.unlink()
-    _, out, _ = run(capfd, "info", root)
+    explains = "rmqtool problems CF08"
+    code, out, _ = run(capfd, "info", root)
     assert "the committed offsets of all groups are lost (CF08)" in verdict(out)
-    assert commands(out, "next") == [f"rmqtool doctor {root}"]
+    assert (code, commands(out, "next")) == (1, [explains])
+    code, out, err = run(capfd, "verify", root)
+    assert code == 1 and err.endswith(f"no command repairs this; what to do by hand: {explains}\n")
+    code, out, _ = run(capfd, "recover", root)
+    assert (code, commands(out, "next")) == (1, [explains])
+    code, out, _ = run(capfd, "doctor", root, "--no-host")
+    assert (code, out.splitlines()[-1].split(maxsplit=1)) == (1, ["next", explains])
+    text = run(capfd, *explains.split()[1:])[1]
+    assert "from a backup or from a slave" in " ".join(text.split())
+    (root / "stray").touch()
+    (root / "commitlog/stray").touch()
+    assert run(capfd, "verify", root)[2].endswith(f"to repair the store: rmqtool recover {root}\n")
+
+
+def cut_log(root: Path) -> None:
+    """The last log file ends early, and has its size again, as after a copy that was not complete."""
+    last = max((root / "commitlog").iterdir())
+    size = last.stat().st_size
+    os.truncate(last, 100_000)
+    os.truncate(last, size)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "lines", "words"),
+    [
+        (lambda root: shutil.rmtree(root / "consumequeue/pubRetry"), "CQ13",
+         "dispatch     queues and index level with the log, queues missing: pubRetry",
+         "groups have consumed from this queue, but it has no files"),
+        (cut_log, "CQ03", "dispatch     43 queues ahead of the log, index ahead of the log",
+         "the index points past the last record of the log (IX04)"),
+        (lambda root: shutil.rmtree(root / "index"), "IX10", "index        none",
+         "the checkpoint has the time of an index, but there is no index"),
+    ],
+)  # fmt: skip
+def test_info_of_queues_and_index_that_are_gone_or_ahead(
+    cases: Library, tmp_path: Path, capfd: Capture, damage: Callable[[Path], None], code: str, lines: str,
+    words: str,
+) -> None:  # fmt: skip
+    """What the ends of queues and index show; verify finds the same codes."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    assert run(capfd, "info", root)[0] == 0
+    damage(root)
+    exit_code, out, _ = run(capfd, "info", root)
+    assert exit_code == 1 and lines in out.splitlines()
+    assert words in verdict(out) and "no damage" not in out
+    assert commands(out, "next") == [f"rmqtool recover {root}"]
+    found = json.loads(run(capfd, "info", root, "--json")[1])["problems"]
+    verified = json.loads(run(capfd, "verify", root, "--format", "json")[1])
+    codes = {row["problem"] for row in found}
+    assert code in codes <= {row["problem"] for row in verified}
+
+
+def test_offsets_of_a_deleted_topic_are_no_missing_queue(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """A broker of 4.x keeps them."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    shutil.rmtree(root / "consumequeue/pubRetry")
+    for path in (root / "config").glob("topics.json*"):
+        path.write_text(path.read_text().replace('"pubRetry"', '"pubOther"'))
+    assert "CQ13" not in run(capfd, "info", root)[1]
+
+
+def test_info_names_the_topics_without_a_queue(cases: Library, capfd: Capture) -> None:
+    """As many as lookup searches; and what is counted inside of batch records."""
+    root = cases.path("ok_540_clean")
+    line = "topics       25 of 39 have queues: 57 with 4129 messages (batches unpacked)"
+    assert line in run(capfd, "info", root)[1].splitlines()
+    assert "39 topics" in run(capfd, "lookup", root, "--key", "NOPE")[2]
+
+
+def test_a_disk_with_blocks_for_root() -> None:
+    """What only root may use explains the rest of the disk."""
+    assert disk_text(0.2, 73 << 30, 1 << 30) == "20% used, 73.0 GiB free"
+    text = disk_text(0.2, 73 << 30, 160 << 30, " (assumed)")
+    assert text == "20% used (assumed), 73.0 GiB free; 160.0 GiB more are reserved for root and do not count"
 
 
 def test_expire_says_what_is_lost(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -96,7 +96,7 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     root = store_copy("ok_540_clean")
     lose(root, "consumerOffset", "delayOffset")
     code, out, _ = run(capsys, "recover", root)
-    assert code == 0 and "nothing that recover can repair: see the warnings" in out
+    assert code == 1 and "nothing that recover can repair: see the warnings" in out
     assert "consumeFromWhere" in out and "from a slave" in out and "delivered again" in out
     assert "the committed offsets of all groups are lost" in out.partition("\nverdict ")[2]
     _, out, _ = run(capsys, "recover", root, "--format", "json")
