@@ -295,9 +295,11 @@ def _next(
     if change.write_plan is not None:
         line = store.command("expire", "--apply", "--plan", str(change.write_plan), *needs)
         return f"; to apply the plan: {line}"
-    return f"; --apply deletes {'it' if len(expiry.expired) == 1 else 'them'}" + (
-        f", but needs {' '.join(needs)}" if needs else ""
-    )
+    them = "it" if len(expiry.expired) == 1 else "them"
+    if needs:
+        force = " ".join(needs)
+        return f"; --apply --archive DIR {force} copies {them} first, --apply {force} deletes {them} for good"
+    return f"; --apply deletes {them}"
 
 
 def _exit_code(expiry: Expiry, *, applied: bool) -> int:
@@ -347,12 +349,27 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
         yield f"unknown      {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
+    yield from _free_lines(found)
     for refusal in found["refusals"]:
         needs = f" without --{refusal['needs']}" if refusal["needs"] else ""
         yield f"refused      --apply is refused{needs}: {refusal['reason']}"
     if found.get("manifest") is not None:
         yield f"archive      {counted(found['totals']['files_going'], 'file')}, listed in {found['manifest']}"
     yield from verdict_lines(of_expire(found))
+
+
+def _free_lines(found: Row) -> Iterator[str]:
+    """Yield what can go without a loss, and what is unknown if nothing goes."""
+    free, log = found["free_before"], found["commit_log"]
+    if not found["totals"]["files_going"] and found["offsets_unknown"]:
+        reasons = ", ".join(found["offsets_unknown"])
+        yield f"warning      what groups would lose is unknown: {reasons}"
+    if free is None or found["applied"]:
+        return
+    if free <= log["start_before"]:
+        yield "free to go   no file: the first log file already holds messages that are, or may be, needed"
+        return
+    yield f"free to go   the log files before offset {free}: nothing there is still needed (--before {free})"
 
 
 def _go(found: Row, count: int) -> str:
@@ -470,7 +487,7 @@ def _outcome_lines(found: Row) -> Iterator[str]:
     yield (
         f"outcome      {log['files_going']} of {counted(log['files'], 'log file')}"
         f" {_go(found, log['files_going'])}, {counted(totals['files_going'], 'file')} in all,"
-        f" {format_size(totals['freed_bytes'])}; the log {starts} at {log['start_after']}"
+        f" {_sizes_text(totals)}; the log {starts} at {log['start_after']}"
     )
     messages, empty = totals["messages_going"], totals["queues_that_become_empty"]
     become = "are empty now" if found["applied"] else "would become empty"
@@ -480,6 +497,12 @@ def _outcome_lines(found: Row) -> Iterator[str]:
         f"             {counted(messages, 'message')} {_go(found, messages)},"
         f" {counted(empty, 'queue')} {become}"
     )
+
+
+def _sizes_text(totals: Row) -> str:
+    """Return the sum of the sizes of files, and the space that they take if that differs: they have holes."""
+    size, freed = format_size(totals["size_bytes"]), format_size(totals["freed_bytes"])
+    return size if size == freed else f"{size} with {freed} on the disk"
 
 
 def _file_lines(found: Row, *, everything: bool) -> Iterator[str]:

@@ -405,7 +405,7 @@ def _problem(problem: Problem) -> Entry:
     return entry(
         f"`{problem.code}` {problem.name} ({problem.severity})",
         _sentence(problem.message),
-        f"The broker: {problem.broker}.",
+        f"Broker: {problem.broker}.",
         *repair,
     )
 

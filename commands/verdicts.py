@@ -222,6 +222,11 @@ def of_expire(found: Row) -> list[str]:
     sentences = []
     if not totals["files_going"]:
         sentences.append("No file expires.")
+        if found["offsets_unknown"]:
+            sentences.append(
+                "The committed offsets are lost: restore consumerOffset.json from a slave or a backup before"
+                " any file is deleted."
+            )
     else:
         verb = "Deleted" if found["applied"] else "Would delete"
         freed = format_size(totals["freed_bytes"])
@@ -237,6 +242,14 @@ def of_expire(found: Row) -> list[str]:
             text = by_name(unconsumed, "message", "group")
             sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
         sentences += _unknown_groups(found)
+        if found["free_before"] is not None and not found["applied"]:
+            free = found["free_before"]
+            is_some = free > log["start_before"]
+            sentences.append(
+                f"Up to offset {free} nothing is still needed: --before {free}."
+                if is_some
+                else "No file is free to go."
+            )
     for row in found["forecast"]["reached"] if _is_measured(found) else ():
         if row["limit"] == "diskSpaceWarningLevelRatio" and row["after_ms"] < _SOON_MS:
             when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
@@ -298,23 +311,31 @@ def _is_sound(part: Row | None) -> bool:
 def of_lag(rows: Iterable[Row]) -> list[str]:
     """Say which groups lag, by the rows of `stats --by group`, whatever else they are counted by."""
     lags: dict[str, int] = {}
+    known = set()
     oldest: tuple[int, str] | None = None
     for row in rows:
         if row["group"] is None:  # a topic that no group reads, or the offsets are lost
             continue
         lag = row["lag_messages_max"]
+        if lag is not None or "never_committed" not in row["status"]:
+            known.add(row["group"])
         lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
         if lag and row["oldest_timestamp_ms"] and (oldest is None or row["oldest_timestamp_ms"] < oldest[0]):
             oldest = row["oldest_timestamp_ms"], row["oldest_time"]
     behind = {group: lag for group, lag in lags.items() if lag}
     if not lags:
         return []
-    if not behind:
-        return [f"No group lags ({counted(len(lags), 'group')} with offsets)."]
-    since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
-    return [
-        f"{len(behind)} of {counted(len(lags), 'group')} lag by {by_name(behind, 'message', 'group')}{since}."
-    ]
+    sentences = []
+    if behind:
+        since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
+        of = counted(len(known), "group")
+        sentences.append(f"{len(behind)} of {of} lag by {by_name(behind, 'message', 'group')}{since}.")
+    elif known:
+        sentences.append(f"No group lags ({counted(len(known), 'group')} with offsets).")
+    rest = len(lags.keys() - known)
+    if rest:
+        sentences.append(f"The lag of {counted(rest, 'more group')} without any offset is unknown.")
+    return sentences
 
 
 # lookup --trace

@@ -537,7 +537,8 @@ def _text_lines(value: Row, indent: str = "") -> Iterator[str]:
     width = max((len(name) for name, item in value.items() if not _is_nested(item)), default=0)
     for name, item in value.items():
         if not _is_nested(item):
-            yield f"{indent}{name:{width}}  {plain_text(item)}".rstrip()
+            text = "none" if isinstance(item, list | tuple) and not item else plain_text(item)
+            yield f"{indent}{name:{width}}  {text}".rstrip()
             continue
         yield f"{indent}{name}:"
         if isinstance(item, Mapping):

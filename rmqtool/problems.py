@@ -81,8 +81,9 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 _LOG_STOP = (
-    "if its start examines this place, treats it as the end of the log: every later record and file is lost;"
-    " recover says whether it does"
+    "if a broker's start examines this place, it ends the log here and loses every later record and file"
+    " (rmqtool recover shows which brokers would); a consumer's pull that meets this place loses the rest of"
+    " its answer, or delivers the damaged bytes"
 )
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
 _LOAD_FAILS = "load fails: the broker does not start"
@@ -107,7 +108,7 @@ _NEW_LEDGER_INDEX = (
     "delete the folder index of the DLedger log while the broker is stopped: a start makes it again"
 )
 _TIMER = "rmqtool recover STORE: truncates the timer log there, and writes a matching wheel"
-_CUT_OR_FILL = "rmqtool recover STORE: fills the range so that brokers skip it, or truncates the log here"
+_CUT_OR_FILL = "rmqtool recover STORE: fills the range so that brokers skip it, or ends the log here"
 
 PROBLEMS: tuple[Problem, ...] = (
     # commit log: records
@@ -213,7 +214,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CQ12", "empty last file", "warning", "the last queue file holds no unit",
             "4.x may count a phantom unit; 5.x may fail to load", _REWRITE_QUEUE, "ConsumeQueue#recover"),
     Problem("CQ13", "queue missing", "error", "the log has records of this queue, but the queue has no files",
-            "starts the queue at 0 again: queue offsets are reused", _REWRITE_QUEUE, "DefaultMessageStore#recoverTopicQueueTable, ConsumeQueueStore#recoverOffsetTable"),
+            "a broker starts the queue at 0 again: queue offsets are reused", _REWRITE_QUEUE, "DefaultMessageStore#recoverTopicQueueTable, ConsumeQueueStore#recoverOffsetTable"),
     Problem("CQ14", "unit without record", "error", "the unit does not point to a record of the log",
             _NOT_NOTICED, _REWRITE_QUEUE, "DefaultMessageStore#getMessage"),
     Problem("CQ15", "unreadable", "error", "the operating system could not read these bytes",
@@ -244,7 +245,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("IX09", "dropped at start", "note", "the next start deletes this index file, because the last stop was unclean",
             "deletes files newer than the checkpoint's index time", None, "IndexService#load"),
     Problem("IX10", "index missing", "warning", "records have keys, but there is no index for them",
-            "answers without these messages", _REWRITE_INDEX, "IndexService#load"),
+            "a broker answers queries by key without these messages", _REWRITE_INDEX, "IndexService#load"),
     Problem("IX11", "unreadable", "error", "the operating system could not read these bytes",
             "4.x: continues without the index; 5.x: does not start", _REWRITE_INDEX, "IndexService#load", input_unread=True),
     # checkpoint, abort, lock
@@ -258,7 +259,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
             "scans more of the log after the next crash", None, "CommitLog#isMappedFileMatchedRecover"),
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
-            "runs its recovery for an unclean stop", None, "DefaultMessageStore#isTempFileExist"),
+            "a broker runs its recovery for an unclean stop when it starts", None, "DefaultMessageStore#isTempFileExist"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted; its guard file still exists",
             _LOAD_FAILS, "rmqtool recover STORE: undoes its changes, then repairs again", "rmqtool-recovery(7), IF A REPAIR WAS INTERRUPTED"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",

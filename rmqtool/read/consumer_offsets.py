@@ -5,6 +5,8 @@ Source: ConsumerOffsetManager, LmqConsumerOffsetManager (topics and queues of MQ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rmqtool.errors import (
     FormatError,
     InputError,
@@ -14,6 +16,7 @@ from rmqtool.errors import (
     UsageError,
 )
 from rmqtool.formats import config_json
+from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import FOLDER, read_config
@@ -39,6 +42,20 @@ def consumer_offsets(store: Store) -> Offsets:
     for name in OFFSET_FILES:
         offsets |= _of_file(store, name) or {}
     return offsets
+
+
+def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
+    """Return the offsets, with an empty entry for the group of each retry topic for which none has committed.
+
+    The group in the name of a retry topic reads it, and has messages there that it has not consumed.
+
+    Args:
+        offsets: as committed.
+        topics: of the store.
+    """
+    read = {topic for topic, _ in offsets}
+    retry = (topic for topic in topics if topic.startswith(RETRY_PREFIX) and topic not in read)
+    return offsets | {(topic, topic.removeprefix(RETRY_PREFIX)): {} for topic in retry}
 
 
 def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[str]]:

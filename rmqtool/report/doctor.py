@@ -471,7 +471,7 @@ class _Repair(NamedTuple):
             return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
         if words[1] == "rebuild" and self.is_of_log:
             words = ("rmqtool", "recover", STORE)
-        return f"{'stop the broker first; ' if self.is_live else ''}{effect}", words
+        return f"{'stop the broker first; ' if self.is_live else ''}{' '.join(words[:2])} {effect}", words
 
 
 LEDGER_CURE = (

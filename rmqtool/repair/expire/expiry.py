@@ -46,6 +46,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, ext_offset, is_ext_address
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.consumer_offsets import known_offsets, offsets_are_lost
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects, read_queues
 from rmqtool.repair.expire.losses import Queues as ReadQueues
@@ -428,6 +429,9 @@ class Expiry:
         unread: files that could not be read, with the reason. They stay.
         goal: the free space that an operator's rule demands; None without that rule.
         what_if: what would be deleted above each limit; empty with an operator's rules.
+        free_before: if needed messages are deleted: the physical offset before which no log file holds any;
+            `start_before` if the first one does. None if nothing that is needed is deleted.
+        offsets_unknown: why committed offsets are unknown, as far as they must have been there.
     """
 
     rules_of: WrittenBy
@@ -444,6 +448,8 @@ class Expiry:
     unread: tuple[tuple[str, str], ...]
     goal: Goal | None = None
     what_if: tuple[WhatIf, ...] = ()
+    free_before: int | None = None
+    offsets_unknown: tuple[str, ...] = ()
 
     @property
     def expired(self) -> tuple[FileDecision, ...]:
@@ -530,6 +536,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     count = sum(decision.expires for decision in decisions)
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
+    lost = _with_unread(losses(store, effects.queues, after), effects, count)
     return Expiry(
         rules_of=rules_of,
         settings=settings,
@@ -543,7 +550,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         start_before=before,
         start_after=after,
         effects=effects,
-        losses=_with_unread(losses(store, effects.queues, after), effects, count),
+        losses=lost,
         forecast=forecast(
             facts.log, facts.chains, facts.disks, settings,
             (tail.end, tail.last.store_timestamp if tail.last is not None else None),
@@ -551,7 +558,23 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request.rules, after),
         what_if=what_if,
+        free_before=_free_before(store, facts.log, queues, count) if lost.any else None,
+        offsets_unknown=tuple(known_offsets(store, needed=offsets_are_lost(store))[1]),
     )  # fmt: skip
+
+
+def _free_before(store: Store, log: Sequence[LogFile], queues: ReadQueues, count: int) -> int:
+    """The start of the first of `count` log files that holds needed messages, found by bisection."""
+    low, high = 0, count - 1  # files that can go without a loss: at least `low`, at most `high`
+    while low < high:
+        middle = (low + high + 1) // 2
+        after = log[middle].start
+        effects = queue_effects(store, queues, log[0].start, after)
+        if _with_unread(losses(store, effects.queues, after), effects, middle).any:
+            high = middle - 1
+        else:
+            low = middle
+    return log[low].start
 
 
 def check_root(layout: StoreLayout) -> None:

@@ -35,7 +35,7 @@ from rmqtool.message.system_topics import (
     is_system_topic,
 )
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, Span
-from rmqtool.read.consumer_offsets import Offsets, known_offsets
+from rmqtool.read.consumer_offsets import Offsets, known_offsets, with_retry_groups
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
 from rmqtool.storage.open_files import OpenFiles
@@ -229,7 +229,8 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
         start_after: the physical offset where the log begins afterwards.
     """
     affected = [effect for effect in effects if effect.messages_going > 0]
-    offsets, reasons = known_offsets(store, needed=bool(affected))
+    committed, reasons = known_offsets(store, needed=bool(affected))
+    offsets = with_retry_groups(committed, (effect.topic for effect in affected))
     groups_unknown, is_known = None, not reasons
     if not is_known:
         groups_unknown = UnknownGroups(sum(map(_for_groups, affected)), tuple(reasons))
@@ -258,13 +259,10 @@ def _for_groups(effect: QueueEffect) -> int:
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
-    """The groups that have committed for a topic; for a retry topic without any, the group in its name."""
-    groups = [
+    """The groups that read a topic."""
+    return sorted(
         group for name, group in offsets if name == topic and not group.startswith(_SYSTEM_GROUP_PREFIX)
-    ]
-    if not groups and topic.startswith(RETRY_PREFIX):
-        groups = [topic.removeprefix(RETRY_PREFIX)]
-    return sorted(groups)
+    )
 
 
 def _unconsumed(

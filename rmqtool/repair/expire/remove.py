@@ -64,8 +64,7 @@ class Planned:
                 Refusal(
                     lost_text(self.expiry),
                     "force",
-                    self.layout.root,
-                    "--force deletes them; --archive DIR --force first copies them to DIR",
+                    hint="--archive DIR --force first copies them to DIR; --force alone deletes for good",
                 )
             )
         return found

@@ -36,7 +36,7 @@ from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.queue.units import UnitReader
 from rmqtool.read.by_time import first_stored
-from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost
+from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost, with_retry_groups
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
@@ -175,6 +175,7 @@ def group_lags(
 ) -> Iterator[QueueLag]:
     """The lag of every group in every queue of the topics for which it committed an offset.
 
+    A group that is known only from the name of its retry topic counts too, as in `expire`.
     Ordered by group, topic and queue. Only topics and queues of the selection count. If the group never
     committed for a queue, its lag is unknown and its `status` is `never_committed`. Last come named topics
     for which no group has an offset; if the file with the offsets is missing, all topics, because their lag
@@ -187,7 +188,12 @@ def group_lags(
     by_topic: dict[str, list[int]] = {}
     for topic, queue_id in store.queues:
         by_topic.setdefault(topic, []).append(queue_id)
+    status = "offsets_missing" if offsets_are_lost(store) else "no_group"
     offsets = consumer_offsets(store)
+    if status == "no_group":
+        groups = {group for _, group in offsets}
+        more = with_retry_groups(offsets, by_topic)
+        offsets |= {key: of_queues for key, of_queues in more.items() if key[1] not in groups}
     store.layout.check_forms(queues=True)
     with UnitReader() as reader:
         for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
@@ -205,7 +211,6 @@ def group_lags(
                     lag.status.add("unreadable")
                 yield lag
         read = {topic for topic, _ in offsets}
-        status = "offsets_missing" if offsets_are_lost(store) else "no_group"
         for topic in sorted(by_topic.keys() - read):
             is_requested = topic in selection.topics or status == "offsets_missing"
             if is_requested and selection.matches_topic(topic) and not is_system_topic(topic):

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.commands.expire import _sizes_text
 from rmqtool.commands.verdicts import GROUP_STATES, by_name, disk_text, listed, of_lag, of_recover, span
-from rmqtool.formats import properties
+from rmqtool.formats import config_json, properties
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
 from rmqtool.read.store import Store
@@ -243,6 +244,104 @@ def test_expire_says_what_is_lost(cases: Library, tmp_path: Path, capfd: Capture
     assert verdict(out).startswith("No file expires.")
 
 
+def consumed(root: Path) -> None:
+    """Groups have consumed the first log file, and delayed messages were delivered."""
+    folder = root / "config"
+    for path in folder.glob("consumerOffset.json*"):
+        document = config_json.parse(path.read_bytes())
+        table = document["offsetTable"]
+        for topic in [each.name for each in (root / "consumequeue").glob("%RETRY%*")]:
+            table[f"{topic}@{topic.removeprefix('%RETRY%')}"] = {"0": 1000}
+        for name in ("pubTopicOne@pub_group_one", "pub-Topic_Four@pub_group_four"):
+            table[name] = dict.fromkeys("0123", 1400)
+        table["pub-Topic_Four@pub_group_four"]["3"] = 130
+        path.write_text(json.dumps(document))
+    for path in folder.glob("delayOffset.json*"):
+        path.write_text(json.dumps({"offsetTable": dict.fromkeys("12345", 1000)}))
+
+
+@pytest.mark.parametrize("prepare", [consumed, lambda root: None])
+def test_expire_says_what_is_free_to_go(
+    cases: Library, tmp_path: Path, capfd: Capture, prepare: Callable[[Path], None]
+) -> None:
+    """As --before of each offset agrees: what is refused there, is not free here."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    prepare(root)
+    starts = sorted(int(path.name) for path in (root / "commitlog").iterdir())
+    free = [
+        start
+        for start in starts[1:]
+        if not json.loads(run(capfd, "expire", root, "--before", start, "--json")[1])["refusals"]
+    ]
+    found = json.loads(run(capfd, "expire", root, "--disk-used", "92%", "--json")[1])
+    assert found["free_before"] == max(free, default=0) and bool(free) == (prepare is consumed)
+    out = run(capfd, "expire", root, "--disk-used", "92%")[1]
+    assert "6 files in all" in out
+    if free:
+        assert f"free to go   the log files before offset {free[-1]}: nothing there is still needed" in out
+        assert f"Up to offset {free[-1]} nothing is still needed: --before {free[-1]}." in verdict(out)
+    else:
+        assert "free to go   no file: " in out and "No file is free to go." in verdict(out)
+    assert out.index("free to go") < out.index("refused ")
+
+
+def test_expire_of_lost_offsets_says_so_without_files_to_delete(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """What if rows do not show what groups would lose."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    at = ("--at", "2026-11-21T09:00:00Z")
+    assert "committed offsets" not in run(capfd, "expire", root, *at)[1]
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    code, out, _ = run(capfd, "expire", root, *at)
+    assert code == 0 and "warning      what groups would lose is unknown: config/consumerOffset.json" in out
+    assert verdict(out).startswith("No file expires. The committed offsets are lost: restore")
+
+
+def test_sizes_that_files_have_and_take() -> None:
+    """The sum is that of the sizes in the table."""
+    assert _sizes_text({"size_bytes": 3 << 20, "freed_bytes": 3 << 20}) == "3.0 MiB"
+    assert _sizes_text({"size_bytes": 3 << 20, "freed_bytes": 1 << 20}) == "3.0 MiB with 1.0 MiB on the disk"
+
+
+def test_stats_and_expire_count_the_same_groups(cases: Library, capfd: Capture) -> None:
+    """Also groups that have only a retry topic, and never committed an offset."""
+    root = cases.path("ok_540_clean")
+    found = json.loads(run(capfd, "expire", root, "--disk-used", "92%", "--json")[1])
+    _, out, err = run(capfd, "stats", root, "--by", "group", "--format", "jsonl")
+    rows = {row["group"]: row for row in map(json.loads, out.splitlines())}
+    groups = {row["group"] for row in found["unconsumed"]}
+    assert len(groups) == 4 and groups <= rows.keys()
+    without = [row for row in rows.values() if row["status"] == ["never_committed"]]
+    assert len(without) == 2 and all(row["lag_messages"] is None for row in without)
+    assert "4 of 6 groups lag by " in err
+    assert "The lag of 2 more groups without any offset is unknown." in err
+
+
+def test_texts_name_their_subject(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Who starts a queue at 0 again, and who fills a range."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    shutil.rmtree(root / "consumequeue/pubRetry")
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(8192)
+        file.write(bytes(4096))
+    out = " ".join(run(capfd, "doctor", root, "--no-host", "--all")[1].split())
+    assert "a broker starts the queue at 0 again" in out
+    assert "rmqtool recover fills the range so that brokers skip it" in out
+    text = " ".join(run(capfd, "problems", "CL08")[1].split())
+    assert "if a broker's start examines this place, it ends the log" in text
+    assert "a consumer's pull that meets this place loses the rest of its answer" in text
+
+
+def test_export_of_nothing(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """An empty list is not Python's."""
+    times = ("--since", "2020-01-01", "--until", "2020-01-02")
+    target = ("--output", f"{tmp_path}/new/", "--output-format", "jsonl")
+    code, out, _ = run(capfd, "export", cases.path("ok_540_clean"), *target, *times)
+    assert code == 0 and ["files", "none"] in [line.split() for line in out.splitlines()]
+
+
 def test_diff_says_which_side_is_sound(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     a, b = (cases.copy("ok_540_clean", tmp_path / name) for name in "ab")
     assert run(capfd, "diff", a, b)[1].rstrip().endswith("Identical.")
@@ -392,7 +491,7 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     ]
     _, out, err = run(capfd, "stats", cases.path("ok_540_clean"), "--by", "group,topic", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
-    total = sum(each["lag_messages"] for each in rows)
+    total = sum(each["lag_messages"] or 0 for each in rows)
     assert f"lag by {total} messages" in err
 
 

@@ -538,7 +538,10 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     code, found, note = run(root, "--at", now)
     size = format_size(found["totals"]["freed_bytes"])
     assert code == 1
-    assert note == f"rmqtool: 5 files, {size} would be deleted; --apply deletes them, but needs --force\n"
+    assert note == (
+        f"rmqtool: 5 files, {size} would be deleted; --apply --archive DIR --force copies them first,"
+        " --apply --force deletes them for good\n"
+    )
     assert [row["needs"] for row in found["refusals"]] == ["force"]
     assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
     assert [row["decision"] for row in found["files"] if row["kind"] == "commitlog"] == [
@@ -552,7 +555,8 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     )
     assert found["at_time"].endswith("+00:00") and found["forecast"]["reached"][0]["at_time"]
     code, found, error = run(root, "--at", now, "--apply")
-    assert (code, found) == (4, {}) and "--force deletes them" in error
+    assert (code, found) == (4, {}) and "--force alone deletes for good" in error
+    assert len(error.splitlines()) == 2 and str(root) not in error
     code, found, note = run(root, "--at", now, "--apply", "--force")
     assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
     assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
