@@ -12,7 +12,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
-from rmqtool.commands.verdicts import of_diff, verdict_lines
+from rmqtool.commands.verdicts import filled_ranges, of_diff, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import format_time
@@ -181,6 +181,7 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
         yield f"left out     {', '.join(row['not_compared'])}: each broker has its own"
     yield from verdict_lines(of_diff(row, _result(found)))
     yield from _carry_lines(row)
+    yield from _filled_lines(row)
 
 
 def _side_text(side: Row) -> str:
@@ -247,6 +248,26 @@ def _carry_lines(row: Row) -> Iterator[str]:
         yield from _repair_lines(name, row)
     for name, other in (("b", "a"), ("a", "b")):
         yield from _carry_one_way(name, other, row)
+
+
+def _filled_lines(row: Row) -> Iterator[str]:
+    """Yield the command lines that add the messages of one side that has fillers on the other."""
+    from rmqtool.check.diff.carried import NOT_CARRIED
+
+    ranges = filled_ranges(row)
+    if not ranges:
+        return
+    yield ""
+    yield (
+        "carry over   Stop both brokers before you run a line. It adds the messages at the end of the log,"
+        " with new queue offsets. Run each line once: a second run adds the messages again."
+    )
+    for each in ranges[:_RANGES_SHOWN]:
+        side, other = row[each["side"]], row[_OTHER[each["side"]]]
+        limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
+        yield _carry_line(other["path"], side["path"], NOT_CARRIED, limits)
+    if len(ranges) > _RANGES_SHOWN:
+        yield f"{'':<13}and {counted(len(ranges) - _RANGES_SHOWN, 'more range')}: --json names them"
 
 
 def _repair_lines(name: str, row: Row) -> Iterator[str]:
@@ -328,6 +349,11 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
     text = f"{each['differing_bytes']} of {each['length']} bytes" if each["length"] > 1 else "1 byte"
     fields = f", in {', '.join(each['changed_fields'])}" if each["changed_fields"] else ""
     yield f"differs      {start} to {stop}: {text}{fields}{_sound_text(each)}"
+    for found in each["filled"]:
+        side, other = found["side"].upper(), _OTHER[found["side"]].upper()
+        fillers, messages = counted(found["fillers"], "filler"), counted(found["messages"], "message")
+        place = f"{found['from_offset']} to {found['to_offset']}"
+        yield f"{'':<13}{place}: {fillers} in {side}, {messages} in {other}"
     for place in ("before", "at", "after") if is_first else ("at",):
         a, b = ((each[name] or {}).get(place) for name in "ab")
         label = {"before": "before it ", "at": "", "after": "after it "}[place]
@@ -348,6 +374,8 @@ def _sound_text(each: Row) -> str:
     ]
     if not sides:
         return ""
+    if each["filled"]:
+        return "; fillers of rmqtool recover"
     return "; two different records" if len(sides) == 2 else f"; the record is sound in {sides[0]} only"
 
 
@@ -355,6 +383,8 @@ def _found_text(part: Row) -> str:
     place = f"{part['physical_offset']} to {part['physical_offset'] + part['size']}"
     if part["kind"] == "record":
         words = ", ".join(_STATUS.get(word, word) for word in part["status"].split("+"))
+        if part["is_filler"]:
+            words += ", a filler of rmqtool recover"
         return (
             f"{place}: {part['topic']} queue {part['queue_id']} offset {part['queue_offset']},"
             f" stored {part['store_time'] or part['store_timestamp_ms']}: {words}"

@@ -217,6 +217,7 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
             }
             for each in found.diagnoses
         ],
+        "lost": [{"topic": topic, "messages": count} for topic, count in sorted(found.lost.items())],
         "starts": [start.row() for start in found.starts],
         "state": info["state"],
         "disk": found.disk,

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, cost_of_start, disk_text, start_sentences
+from rmqtool.commands.verdicts import (
+    OFFSETS_ARE_LOST,
+    by_name,
+    cost_of_start,
+    disk_text,
+    start_sentences,
+)
+from rmqtool.problems import BY_CODE
 from rmqtool.terminal import counted, escape, format_size
 
 if TYPE_CHECKING:
@@ -38,12 +45,15 @@ def verdict(found: Examination) -> Iterator[str]:
 def _start_sentence(found: Examination) -> Iterator[str]:
     """What a start of the brokers that may have written the store costs: in the words of recover."""
     starts = _own_starts(found)
+    if found.lost:
+        are = "is" if sum(found.lost.values()) == 1 else "are"
+        yield f"{by_name(found.lost, 'message')} {are} already lost."
     if found.info["state"]["lock"] == "held":
         yield "A broker is using the store."
     elif not starts:
         return
     elif all(start.prediction is not None for start in starts):
-        yield from start_sentences(_predictions(starts))
+        yield from start_sentences(_predictions(starts), more=bool(found.lost))
         if any(each.name == "CF08" for each in found.diagnoses):
             yield OFFSETS_ARE_LOST
     elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
@@ -65,7 +75,8 @@ def cost(found: Examination, each: Diagnosis) -> str:
     """Return what a result costs if nobody acts: of damage of the log what a start would do, if known."""
     starts = _own_starts(found)
     is_known = starts and all(start.prediction is not None for start in starts)
-    if not (each.name.startswith("CL") and each.severity != "notice" and is_known):
+    is_repairable = each.name.startswith("CL") and BY_CODE[each.name].repair is not None
+    if not (is_repairable and each.severity != "notice" and is_known):
         return each.cost.removeprefix("broker: ")
     sentences = [
         f"a start of {row['broker']} {cost_of_start(row) or 'loses nothing more'}"

@@ -17,7 +17,15 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.lookup_text import Filled
 from rmqtool.commands.verdicts import GROUP_STATES, of_trace
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
+from rmqtool.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    FormatError,
+    InputError,
+    UnreadableError,
+    UsageError,
+    worst_exit_code,
+)
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import TextLines
 from rmqtool.output import Output
@@ -326,6 +334,7 @@ class _Task:
         self.store = store
         self.writer = writer
         self.zone = zone
+        self._has_fillers = False
 
     def times(self, sought: LookupOptions, selection: Selection) -> int:
         """Carry out --time: show one row for each queue."""
@@ -358,6 +367,14 @@ class _Task:
 
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         """Show the messages, or with `trace` their traces."""
+        try:
+            return self._messages(request, form, trace=trace)
+        except FormatError as error:
+            if request.kind == "queue_offset" and error.hint is None:
+                error.hint = _LOST_HINT
+            raise
+
+    def _messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         from rmqtool.read.hits import SearchReport
         from rmqtool.read.lookup_request import FIELDS, table_fields
 
@@ -376,6 +393,7 @@ class _Task:
                 rows = chain(rows, filled.rows(form, stack.close))
                 count = self.writer.write_rows(rows, FIELDS, table_fields(request))
                 count -= len(filled.records)
+        self._has_fillers = filled.has_ranges
         code = self._ending(request, looked, found, count)
         return worst_exit_code(seen.exit_code(), code, filled.report())
 
@@ -476,10 +494,53 @@ class _Task:
         if request.kind != "queue_offset":
             return ""
         topic, queue_id = next(iter(request.selection.topics)), next(iter(request.selection.queues))
+        if self._has_fillers:
+            return ""
+        lost = self._lost_places(topic, queue_id, request.offsets)
+        if lost:
+            return f"; {lost}"
+        queue = self.store.queue(topic, queue_id)
+        if (queue is None or not queue.files) and self._is_known(topic, queue_id):
+            return (
+                f"; topics.json has queue {queue_id} of {topic}, but the store has no file and no message of"
+                " it: it never had one, or the end of the log is lost"
+            )
         low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
         if low < high:
             return f"; queue {queue_id} of {topic} has {low} to {high - 1}"
         return f"; queue {queue_id} of {topic} is empty, offsets below {low} were deleted" if low else ""
+
+    def _lost_places(self, topic: str, queue_id: int, offsets: Sequence[int]) -> str:
+        """Say to which places of the log the units of queue offsets lead, if no sound record is there."""
+        queue = self.store.queue(topic, queue_id)
+        units = [queue.unit(offset) for offset in offsets] if queue is not None else []
+        low = self.store.commit_log.min_offset
+        places = [unit.physical_offset for unit in units if unit is not None and not unit.is_pre_blank]
+        if not places or any(place < low or self._is_sound(place) for place in places):
+            return ""
+        several = len(places) > 1
+        shown = ", ".join(map(str, places[:_GAPS_SHOWN])) + (", ..." if len(places) > _GAPS_SHOWN else "")
+        text = (
+            f"the queue leads to offset{'s' if several else ''} {shown} of the log, where no sound record is"
+        )
+        if min(places) >= self.store.end_offset():
+            text = (
+                f"the queue leads to offset{'s' if several else ''} {shown}, but the log ends at"
+                f" {self.store.end_offset()}"
+            )
+        fate = "the messages are lost unless a slave or a copy has them"
+        if not several:
+            fate = "the message is lost unless a slave or a copy has it"
+        return f"{text}: {fate}; see rmqtool recover and rmqtool diff"
+
+    def _is_known(self, topic: str, queue_id: int) -> bool:
+        from rmqtool.read.known_topics import queue_ids
+
+        return queue_id in (queue_ids(self.store.layout, topic.__eq__) or set())
+
+    def _is_sound(self, place: int) -> bool:
+        stored = self.store.find(place)
+        return stored is not None and not stored.status
 
     def _ending(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
         """Report damage and what was not found; return the exit code."""
@@ -543,6 +604,10 @@ class _Task:
         return EXIT_FINDINGS
 
 
+_LOST_HINT = (
+    "the message is lost or damaged: rmqtool recover shows what is lost, rmqtool diff whether a slave or a"
+    " copy has it"
+)
 _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
 """Searches for exactly one message: once it is found, the search is complete."""
 

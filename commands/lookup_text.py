@@ -43,6 +43,12 @@ class Filled:
         self._hits = 0
         self._is_met = False
         self._is_left_out = False
+        self._is_exact = request.kind in ("offset", "queue_offset")
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether fillers were found."""
+        return bool(self._ranges)
 
     def note(self, hit: Hit) -> bool:
         """Note the names of a hit, unless it is a filler; return whether it is a message."""
@@ -96,7 +102,7 @@ class Filled:
                 " recover replaces lost messages: --scan always does"
             )
         for each in self._ranges[:_RANGES_SHOWN]:
-            self._writer.note(f"rmqtool: {filler_text(each)}")
+            self._writer.note(f"rmqtool: {filler_text(each, is_exact=self._is_exact)}")
         rest = self._ranges[_RANGES_SHOWN:]
         if rest:
             count = sum(each.fillers for each in rest)
@@ -114,8 +120,8 @@ def _kept(found: Iterator[StoredMessage], first: list[StoredMessage]) -> Iterato
         yield stored
 
 
-def filler_text(each: FillerRange) -> str:
-    """Say what a range of fillers replaces."""
+def filler_text(each: FillerRange, *, is_exact: bool = False) -> str:
+    """Say what a range of fillers replaces; `is_exact` is whether exactly their places were looked up."""
     if each.fillers == 1:
         text = f"a filler at offset {each.start} replaces"
     else:
@@ -123,6 +129,10 @@ def filler_text(each: FillerRange) -> str:
     if not each.messages:
         lost = each.stop - each.start
         return f"{text} {lost} lost bytes, whose messages are unknown; the message may have been among them"
+    if is_exact and each.messages == 1:
+        return f"the message is lost: {text} it (topic {each.topic})"
+    if is_exact:
+        return f"the messages are lost: {text} {each.messages} messages of {each.topic}"
     which = "it" if each.messages == 1 else "one of them"
     lost_messages = counted(each.messages, "lost message")
     return f"{text} {lost_messages} of {each.topic}; the message may have been {which}"

@@ -6,7 +6,7 @@ The text shows each broker's start next to the plan, what is lost, and what chan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -244,16 +244,17 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
 _LOST_SHOWN = 20
 _CHANGES_SHOWN = 20
 _QUEUES_SHOWN = 20
-_NAMES_SHOWN = 2
 _LOST_COLUMNS = (
     "topic",
     "queue_id",
     "queue_offset",
+    "messages",
     "physical_offset",
-    "size",
+    "bytes",
     "from_time",
     "until_time",
 )
+_LOST_IF_KNOWN = ("messages", "from_time", "until_time")
 _CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
 
 Row = dict[str, Any]
@@ -325,33 +326,45 @@ def _mode_text(found: Row) -> str:
 
 def _starts(found: Row) -> Iterator[str]:
     """Yield a table: one line for each question, one column for each broker and one for the plan."""
-    brokers = found["predictions"]
-    columns = ("a start would", *(row["broker"] for row in brokers), "recover")
-    rows = []
-    for title, of_broker, of_plan in _QUESTIONS:
+    titles, of_plan = [], []
+    of_broker: dict[str, list[str]] = {row["broker"]: [] for row in found["predictions"]}
+    for title, ask_broker, ask_plan in _QUESTIONS:
         is_of_load = title in _OF_THE_LOAD
-        cells = [of_broker(row) if is_of_load or row["loads"] else "-" for row in brokers] + [of_plan(found)]
-        if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in cells):
-            rows.append(dict(zip(columns, (title, *cells), strict=True)))
-    yield from Output.table_lines(rows, columns)
-    shown = {str(row["a start would"]) for row in rows}
+        cells = [ask_broker(row) if is_of_load or row["loads"] else "-" for row in found["predictions"]]
+        plan_cell = ask_plan(found)
+        if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in (*cells, plan_cell)):
+            titles.append(title)
+            of_plan.append(plan_cell)
+            for column, cell in zip(of_broker.values(), cells, strict=True):
+                column.append(cell)
+    columns = {"a start would": titles, **_merged(of_broker), "recover": of_plan}
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    yield from Output.table_lines(rows, tuple(columns))
+    shown = set(titles)
     yield from (f"{'':<13}{text}" for title, text in _LEGEND.items() if title in shown)
+
+
+def _merged(of_broker: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the columns of the brokers; brokers whose cells are all the same share one."""
+    brokers: dict[tuple[str, ...], list[str]] = {}
+    for broker, cells in of_broker.items():
+        brokers.setdefault(tuple(cells), []).append(broker)
+    return {", ".join(names): list(cells) for cells, names in brokers.items()}
 
 
 def _outcome(row: Row) -> str:
     if row["crashes"]:
-        return "run out of memory"
+        return "no: out of memory"
     if not row["loads"]:
-        return "not load"
-    return "hang" if row["hangs"] else "load"
+        return "no"
+    return "yes, but hang" if row["hangs"] else "yes"
 
 
 def _names(names: Sequence[str]) -> str:
     if not names:
         return "0"
-    shown = ", ".join(name.rpartition("/")[2].lstrip("0") or "0" for name in names[:_NAMES_SHOWN])
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return f"{len(names)}: {shown}{more}"
+    first = names[0].rpartition("/")[2].lstrip("0") or "0"
+    return f"{len(names)}: {first}{', ...' if len(names) > 1 else ''}"
 
 
 def _text(value: object) -> str:
@@ -366,7 +379,7 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
-_OF_THE_LOAD = ("", "allocate", "of a heap of")
+_OF_THE_LOAD = ("load the store", "allocate", "of a heap of")
 _ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
 _LEGEND = {
     "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
@@ -377,7 +390,7 @@ _LEGEND = {
 }
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
-    ("", _outcome, lambda plan: ""),
+    ("load the store", _outcome, lambda plan: ""),
     ("allocate", lambda row: _size(row["claimed_bytes"] or 0), lambda plan: ""),
     ("of a heap of", lambda row: _size(row["heap_bytes"]) if row["claimed_bytes"] else "-",
      lambda plan: ""),
@@ -419,13 +432,17 @@ def _queue_lines(found: Row) -> Iterator[str]:
     if not ends:
         return
     planned = {(queue["topic"], queue["queue_id"]): queue for queue in found["queues"]}
-    columns = ("topic", "queue_id", "now", *(row["broker"] for row in brokers), "recover")
+    keys = sorted(ends)
+    merged = _merged(
+        {row["broker"]: [ends[key].get(row["broker"], "same") for key in keys] for row in brokers}
+    )
     rows = []
-    for key, entry in sorted(ends.items()):
+    for number, key in enumerate(keys):
         own = planned.get(key)
-        row = {**dict.fromkeys(columns, "same"), **entry}
-        row["recover"] = f"{own['min_offset']}..{own['max_offset']}" if own is not None else "-"
-        rows.append(row)
+        entry = ends[key] | {names: cells[number] for names, cells in merged.items()}
+        entry["recover"] = f"{own['min_offset']}..{own['max_offset']}" if own is not None else "-"
+        rows.append(entry)
+    columns = ("topic", "queue_id", "now", *merged, "recover")
     yield ""
     yield f"queue offsets that change or are unreachable in {counted(len(ends), 'queue')} (minimum..maximum)"
     yield from Output.table_lines(rows[:_QUEUES_SHOWN], columns)
@@ -454,14 +471,45 @@ def _lost_lines(found: Row) -> Iterator[str]:
     seen = ""
     if any(row["fate"] == "filled" for row in lost):
         seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
-    yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, already lost{seen}"
+    yield f"{'damaged':<13}{_lost_text(found)}, already lost{seen}"
+    shown = lost[:_LOST_SHOWN]
+    has_several = any(row["count"] > 1 for row in shown)
     rows = [
-        {**row, "from_time": row.get("stored_after_time"), "until_time": row.get("stored_before_time")}
-        for row in lost[:_LOST_SHOWN]
+        {
+            **row,
+            "messages": (row["count"] or None) if has_several else None,
+            "bytes": row["size"],
+            "from_time": row.get("stored_after_time"),
+            "until_time": row.get("stored_before_time"),
+        }
+        for row in shown
     ]
-    yield from Output.table_lines(rows, _LOST_COLUMNS)
+    columns = [
+        name
+        for name in _LOST_COLUMNS
+        if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
+    ]
+    yield from Output.table_lines(rows, columns)
+    if any(row["count"] > 1 and row["fate"] == "cut" for row in shown):
+        yield (
+            f"{'':<13}queue_offset and physical_offset are those of the first message of a row; messages of"
+            " other rows lie between its messages"
+        )
     if len(lost) > _LOST_SHOWN:
         yield f"... and {len(lost) - _LOST_SHOWN} more (--format json shows all)"
+
+
+def _lost_text(found: Row) -> str:
+    """Say how many messages of how many queues are lost, and how many places hold unknown ones."""
+    queues = {(row["topic"], row["queue_id"]) for row in found["lost"] if row["topic"] is not None}
+    unknown = sum(row["count"] == 0 for row in found["lost"])
+    parts = []
+    if found["lost_messages"]:
+        named = f" of {counted(len(queues), 'queue')}" if queues else ""
+        parts.append(f"{counted(found['lost_messages'], 'message')}{named}")
+    if unknown:
+        parts.append(f"{counted(unknown, 'place')} of the log with unknown messages")
+    return " and ".join(parts)
 
 
 def _change_lines(found: Row) -> Iterator[str]:
@@ -469,8 +517,8 @@ def _change_lines(found: Row) -> Iterator[str]:
     if not actions:
         return
     yield ""
-    counts = Counter(f"{_change(row)} in {row['path'].partition('/')[0]}" for row in actions)
-    yield f"changes      {', '.join(f'{count} {what}' for what, count in counts.items())}"
+    counts = Counter(_change_of(row) for row in actions)
+    yield f"changes      {', '.join(_changes(*what, count) for what, count in counts.items())}"
     telling = sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0])
     rows = [
         {"change": _change(row), "path": row["path"], "offset": row["offset"], "bytes": row["length"],
@@ -480,6 +528,18 @@ def _change_lines(found: Row) -> Iterator[str]:
     yield from Output.table_lines(rows, _CHANGE_COLUMNS)
     if len(actions) > _CHANGES_SHOWN:
         yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
+
+
+def _change_of(row: Row) -> tuple[str, str, str]:
+    """Return the change, and the folder of its path and `/`, or its file and nothing."""
+    folder, slash, _ = row["path"].partition("/")
+    return _change(row), folder, slash
+
+
+def _changes(change: str, folder: str, slash: str, count: int) -> str:
+    if not slash:
+        return f"{change} {folder}"
+    return f"{change} {counted(count, 'range' if change in ('fill', 'write', 'cut') else 'file')} in {folder}"
 
 
 def _change(row: Row) -> str:

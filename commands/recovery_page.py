@@ -17,7 +17,8 @@ TEXT = r"""
 2  rmqtool info STORE               Is the store in use? Was it stopped cleanly?
 3  rmqtool recover STORE            What a start would do, and what recover would do.
 4  rmqtool recover STORE --apply    Repair the store. This backs up all changes first.
-5  rmqtool verify STORE             Must say: sound.
+5  rmqtool verify STORE             Must say: sound, or only warnings that
+                                    recover cannot repair.
 6  Start the broker. Keep the backup until its consumers have caught up.
 ```
 
@@ -86,18 +87,18 @@ plan         4 changes, ...
 
 a start would         4.9                   5.4                   recover
 --------------------  --------------------  --------------------  ---------
-                      load                  load
+load the store        yes                   yes
 examine the log from  3145728               3145728               the start
 end the log at        3511773               3511773               3718465
 give up log bytes     201.8 KiB             201.8 KiB             0
 lose sound messages   261                   261                   0
 ...
-damaged      1 record ...
-topic     queue_id  queue_offset  physical_offset  size  from_time...
---------  --------  ------------  ---------------  ----  -----------...
-pubBatch         3             3          3511773  4229  2026-11-21T08:50:33.180+00:00...
+damaged      1 message of 1 queue, already lost; ...
+topic     queue_id  queue_offset  physical_offset  bytes  from_time...
+--------  --------  ------------  ---------------  -----  -----------...
+pubBatch         3             3          3511773   4229  2026-11-21T08:50:33.180+00:00...
 
-changes      1 fill in commitlog, 1 replace in consumequeue, 1 replace in index, 1 delete in abort
+changes      fill 1 range in commitlog, replace 1 file in consumequeue, replace 1 file in index, delete abort
 ...
 verdict      Do not start a broker yet. A start of 4.9 or 5.4 gives up 261 sound messages ...
 rmqtool: nothing was changed; to apply the plan: rmqtool recover store --apply
@@ -133,6 +134,10 @@ messages with that tag. Queues and index files that disagree with the log are re
 touched. The CRC of the body does not cover the topic, the queue id and the queue offset of a record. If one
 of these is damaged, `recover` restores it from the record's queue unit and the surrounding records,
 provided that these agree; otherwise the record is not changed.
+
+A message whose body is sound stays even if its properties end in zeros. Its keys and tags may be lost, and
+only a slave or a copy still has them. `recover` names such messages, and `verify` shows them as the warning
+CL13. A broker may be started with them.
 
 ```console
 $ rmqtool verify store

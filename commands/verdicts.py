@@ -105,7 +105,7 @@ def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
-    sentences = list(start_sentences(found["predictions"]))
+    sentences = list(start_sentences(found["predictions"], more=found["lost_messages"] > 0))
     if found["applied"] is None and any(each.startswith(_OFFSETS_LOST) for each in found["warnings"]):
         sentences.append(OFFSETS_ARE_LOST)
     if found["applied"] is None:
@@ -113,8 +113,11 @@ def of_recover(found: Row) -> list[str]:
     return sentences
 
 
-def start_sentences(predictions: Sequence[Row]) -> Iterator[str]:
-    """Yield the brokers whose start is safe first, then the others by what their start costs."""
+def start_sentences(predictions: Sequence[Row], *, more: bool = False) -> Iterator[str]:
+    """Yield the brokers whose start is safe first, then the others by what their start costs.
+
+    `more` is whether messages are lost already.
+    """
     brokers: dict[str, list[str]] = {}
     for row in predictions:
         brokers.setdefault(cost_of_start(row), []).append(row["broker"])
@@ -122,7 +125,7 @@ def start_sentences(predictions: Sequence[Row]) -> Iterator[str]:
         return
     safe = brokers.pop("", [])
     if safe:
-        yield f"A start of {listed(safe, word='or')} loses nothing."
+        yield f"A start of {listed(safe, word='or')} loses nothing{' more' if more else ''}."
     else:
         only = f" {predictions[0]['broker']}" if len(predictions) == 1 else " a broker"
         yield f"Do not start{only} yet."
@@ -157,6 +160,7 @@ def _plan_sentences(found: Row) -> Iterator[str]:
     if not found["actions"]:
         if found["warnings"]:
             yield "recover can repair nothing here; read the warnings."
+        yield from _incomplete_sentence(found)
         return
     given_up, lost = found["given_up_messages"], found["lost_messages"]
     kept = f"gives up {counted(given_up, 'sound message')}" if given_up else "keeps every sound message"
@@ -168,6 +172,16 @@ def _plan_sentences(found: Row) -> Iterator[str]:
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
         text += f"; {named} {'is' if lost == 1 else 'are'} already lost"
     yield f"{text}."
+    yield from _incomplete_sentence(found)
+
+
+def _incomplete_sentence(found: Row) -> Iterator[str]:
+    topics: dict[str, int] = {}
+    for each in found["incomplete"]:
+        topics[each["topic"]] = topics.get(each["topic"], 0) + 1
+    if topics:
+        keep = "keeps its body" if len(found["incomplete"]) == 1 else "keep their bodies"
+        yield f"{by_name(topics, 'message')} {keep}, but may have lost keys, tags and other properties."
 
 
 def of_repair(applied: Row) -> list[str]:
@@ -298,7 +312,18 @@ def of_diff(row: Row, result: str) -> list[str]:
         if sound[name]:
             ranges = counted(sound[name], "differing range")
             sentences.append(f"In {ranges} only {name.upper()} is sound: {other.upper()} is damaged there.")
+        fillers = sum(each["fillers"] for each in filled_ranges(row) if each["side"] == name)
+        if fillers:
+            stand = "stands" if fillers == 1 else "stand"
+            count = counted(fillers, "filler")
+            sentences.append(f"{count} in {name.upper()} {stand} where {other.upper()} has the messages.")
     return sentences
+
+
+def filled_ranges(row: Row) -> list[Row]:
+    """Return the ranges of fillers on one side where the other has messages, of the row of a comparison."""
+    log = row["commit_log"]
+    return [found for each in (log["ranges"] if log is not None else ()) for found in each["filled"]]
 
 
 def _is_sound(part: Row | None) -> bool:

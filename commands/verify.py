@@ -14,7 +14,7 @@ from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import by_name, cure, listed, shortened
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
-from rmqtool.problems import Finding
+from rmqtool.problems import Finding, Problem
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
 
@@ -93,14 +93,14 @@ def verify(
     report, codes, counts = Report(), {0}, Counter[str]()
     ranges: list[tuple[int, int]] = []
     topics: set[str] = set()
-    problems: dict[str, None] = {}
+    present: dict[str, Problem] = {}
     severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             codes.add(finding.problem.exit_code)
-            problems[finding.problem.code] = None
             counts[finding.problem.severity] += 1
+            present[finding.problem.code] = finding.problem
             _note_place(finding, ranges, topics)
             if finding.problem.severity in severities:
                 yield finding.row()
@@ -123,7 +123,7 @@ def verify(
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
         texts = [summary(report, counts), *_at_stake(opened, ranges, topics)]
-        texts += _next_texts(opened, store, counts, problems)
+        texts += _next_texts(opened, store, counts, present)
     for text in texts:
         writer.note(text)
     return worst_exit_code(*codes)
@@ -131,33 +131,46 @@ def verify(
 
 def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str]) -> None:
     """Note the damaged range of the log of an error, or the topic whose queue is wrong."""
-    if finding.problem.severity != "error":
-        return
-    start, length, topic = finding.physical_offset, finding.length, finding.detail.get("topic")
-    if finding.problem.code.startswith("CL"):
-        if start is not None and length:
-            ranges.append((start, start + length))
-    elif finding.problem.code.startswith("CQ") and topic is not None:
+    from rmqtool.check.verify import damaged_ranges
+
+    ranges += damaged_ranges([finding])
+    topic = finding.detail.get("topic")
+    if finding.problem.severity == "error" and finding.problem.code.startswith("CQ") and topic is not None:
         topics.add(str(topic))
 
 
 def _next_texts(
-    opened: Store, store: options.StoreOptions, counts: Counter[str], problems: Iterable[str]
+    opened: Store, store: options.StoreOptions, counts: Counter[str], present: dict[str, Problem]
 ) -> Iterator[str]:
-    """Yield the command to run next, if the store is damaged: what repairs the problems, or explains them."""
+    """Yield the command to run next, or what no command repairs and what that means.
+
+    `present` are the problems that were found.
+    """
     layout = opened.layout
     if layout.ledger is not None:
         if counts["error"]:
             copies = store.command("copy", "--output", "NEW")
             yield f"to write the sound messages as a store without DLedger: {copies}"
         return
+    is_repairable = layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb
     recover = store.command("recover")
-    line = cure(problems, recover)
+    line = cure(present, recover)
     if line == recover:
-        if layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb:
+        if is_repairable:
             yield f"to see what a broker's start would do, and to repair the store: {recover}"
-    elif line is not None:
+        return
+    if counts["error"] and line is not None:
         yield f"no command repairs this; what to do by hand: {line}"
+        return
+    if not is_repairable:
+        return
+    stays = [each for _, each in sorted(present.items()) if each.severity == "warning"]
+    stays = [each for each in stays if not each.input_unread]
+    if stays:
+        yield "recover cannot repair what is left; a broker may be started:"
+    for each in stays:
+        by_hand = f". To repair it, {each.repair}" if each.repair else ""
+        yield f"{each.code}: the broker {each.broker}{by_hand}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

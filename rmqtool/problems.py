@@ -137,7 +137,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL12", "unreadable", "error", "the operating system could not read these bytes",
             "crashes or stops here", None, "MappedFileQueue#load", input_unread=True),
     Problem("CL13", "bad properties", "warning", "the properties cannot be parsed as name 0x01 value 0x02 pairs",
-            "drops the parts that it cannot parse", None, "MessageDecoder#string2messageProperties"),
+            "drops the parts that it cannot parse; consumers that select by a tag or property in them, and queries by a key in them, do not find the message", None, "MessageDecoder#string2messageProperties"),
     Problem("CL14", "bad body", "warning", "the body cannot be decompressed, or the batch in it cannot be parsed",
             "does not check; consumers fail", None, "MessageDecoder#decode"),
     Problem("CL15", "queue offset jump", "error", "queue offsets in the log repeat or skip numbers",

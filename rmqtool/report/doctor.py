@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
 from rmqtool.broker.predict import BROKERS, Prediction, ScanTooLongError, load_failure, log_bytes, predict_all
 from rmqtool.check.verify import context as verify_context
-from rmqtool.check.verify import state, verify
+from rmqtool.check.verify import damaged_ranges, state, topics_at_stake, verify
 from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_INPUT,
@@ -176,6 +176,7 @@ class Examination:
         read_limit_bytes: the limit.
         seconds: how long it took.
         host: facts of the host, see `host.Host`; None if it was not looked at.
+        lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
     """
 
     info: dict[str, Any]
@@ -187,6 +188,7 @@ class Examination:
     disk: dict[str, Any] | None = None
     seconds: float = 0.0
     host: dict[str, Any] | None = None
+    lost: dict[str, int] = field(default_factory=dict)
 
     def add(self, more: Iterable[Diagnosis]) -> None:
         """Add diagnoses; the worst stay first."""
@@ -273,6 +275,8 @@ def examine(
     if walk is not None:
         budget = _Budget(read_limit)
     if store.layout.kind == "store":
+        ranges = damaged_ranges(findings)
+        found.lost = (topics_at_stake(store, ranges) or {}) if ranges else {}
         _starts(store, budget, found, is_live=is_live)
         _disk(store, found, now_ms, is_live=is_live)
         _dispatch(found, is_live=is_live)

@@ -23,11 +23,13 @@ import numpy as np
 
 from rmqtool.check.diff.carried import NOT_CARRIED, Carried, carried
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
+from rmqtool.check.diff.filled import FilledRange, filled_ranges
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
 from rmqtool.errors import FormatError
 from rmqtool.findings import Progress
 from rmqtool.formats import epoch
+from rmqtool.formats.filler import is_filler
 from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode
 from rmqtool.lazy_dataclass import dataclass
@@ -71,6 +73,7 @@ class Found:
                 "store_timestamp_ms": self.message.store_timestamp,
                 "tags": found.get("TAGS"),
                 "uniq_key": found.get("UNIQ_KEY"),
+                "is_filler": is_filler(self.message),
             }
         return row
 
@@ -167,7 +170,8 @@ class DifferingRange:
     """Bytes [start, stop) of the common range; the first and the last of them differ.
 
     `count` is the number of differing bytes. `a` and `b` describe the records around `start`; `changed` names
-    the fields in which the two records there differ.
+    the fields in which the two records there differ. `filled` are the fillers of one side where the other has
+    messages.
     """
 
     start: int
@@ -176,6 +180,7 @@ class DifferingRange:
     a: Neighbours | None = None
     b: Neighbours | None = None
     changed: list[str] = field(default_factory=list)
+    filled: tuple[FilledRange, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -184,6 +189,7 @@ class DifferingRange:
             "length": self.stop - self.start,
             "differing_bytes": self.count,
             "changed_fields": self.changed,
+            "filled": [each.row() for each in self.filled],
             "a": self.a.row() if self.a is not None else None,
             "b": self.b.row() if self.b is not None else None,
         }
@@ -301,7 +307,16 @@ def diff_logs(
     if result.ranges:
         result.epochs = _epoch_of(a, result.ranges[0].start), _epoch_of(b, result.ranges[0].start)
         result.diverged = _diverged(a, b, result.ranges, stop, reading)
+        if result.diverged is None:
+            for each in result.ranges:
+                _look_for_fillers(a, b, each)
     return result
+
+
+def _look_for_fillers(a: Operand, b: Operand, each: DifferingRange) -> None:
+    one, other = (None if part is None else _sound(part.at) for part in (each.a, each.b))
+    if one is not None and other is not None and one.physical_offset == other.physical_offset:
+        each.filled = filled_ranges(a, b, one.physical_offset, each.stop)
 
 
 def _diverged(

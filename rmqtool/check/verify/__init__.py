@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.at_stake import topics_at_stake
+from rmqtool.check.verify.at_stake import damaged_ranges, topics_at_stake
 from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
@@ -55,6 +55,7 @@ __all__ = [
     "Bounds",
     "Report",
     "context",
+    "damaged_ranges",
     "distributed",
     "log_findings",
     "files",

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rmqtool.errors import InputError
+from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import Store
 
 _SEARCHES_MAX = 20_000  # queues times ranges; each is a bisection
 _READ_MAX = 10_000  # units whose records are read
+
+
+def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
+    """The ranges [start, stop) of the log in which findings have lost records."""
+    return [
+        (each.physical_offset, each.physical_offset + each.length)
+        for each in findings
+        if each.problem.severity == "error" and each.problem.code.startswith("CL")
+        if each.physical_offset is not None and each.length
+    ]
 
 
 def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str, int] | None:

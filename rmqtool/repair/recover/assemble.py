@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import UnsupportedStoreError, UsageError
 from rmqtool.findings import Progress
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.versions import Broker
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild import Rebuild
     from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
     from rmqtool.repair.salvage import LostRecord
-    from rmqtool.repair.salvage.model import Misplaced
+    from rmqtool.repair.salvage.model import Claim, Misplaced
 
 
 # Parts whose files are independent of the form of queues and index.
@@ -194,6 +195,7 @@ class _Log:
     refusals: list[Refusal]
     sound: ScanCache | None = None
     corrected: tuple[MisroutedRecord, ...] = ()
+    incomplete: Sequence[Claim] = ()
 
 
 def predictions(
@@ -351,6 +353,7 @@ def _best_log(store: Store, request: Request, jobs: int, progress: Progress | No
         ]
         + [Refusal(_misplaced_text(each), "yes") for each in found.misplaced],
         found.sound,
+        incomplete=found.incomplete,
     )
 
 
@@ -494,6 +497,7 @@ def _summary(
         "log_files_deleted": deleted,
         "lost": [_lost_row(record) for record in log.lost],
         "lost_messages": sum(record.count for record in log.lost),
+        "incomplete": [_incomplete_row(claim) for claim in log.incomplete],
         "given_up_messages": log.given_up,
         "corrected": [record.row() for record in log.corrected],
         "queues": [
@@ -502,6 +506,16 @@ def _summary(
         ],
         "warnings": list(warnings),
         "replica": replica_notes(store, actions),
+    }
+
+
+def _incomplete_row(claim: Claim) -> dict[str, Any]:
+    return {
+        "topic": java_utf8_decode(claim.topic),
+        "queue_id": claim.queue_id,
+        "queue_offset": claim.queue_offset,
+        "physical_offset": claim.start,
+        "size": claim.size,
     }
 
 

@@ -8,7 +8,7 @@ Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,13 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
     content = config_json.dump(document, store.profile.name)
     delays = path.name == DELAY_OFFSETS
     reason = (
-        f"{len(changes)} delay offsets are outside their queues"
+        _counted(changes, "delay offset is outside its queue", "delay offsets are outside their queues")
         if delays
-        else f"{len(changes)} committed offsets are past the ends of their queues"
+        else _counted(
+            changes,
+            "committed offset is past the end of its queue",
+            "committed offsets are past the ends of their queues",
+        )
     )
     detail = {"offsets": len(changes), "moved": changes[:_MOVED_SHOWN]}
     kind: ActionKind = "replace" if path.exists() else "create"
@@ -125,3 +129,7 @@ def _delays(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
         key: new.get(int(key), offset) for key, offset in resolve(document).get("offsetTable", {}).items()
     }
     return changes, {**document, "offsetTable": table}
+
+
+def _counted(changes: Sized, one: str, several: str) -> str:
+    return f"{len(changes)} {one if len(changes) == 1 else several}"

@@ -92,6 +92,7 @@ class Salvaged:
             the file; they are not changed.
         misplaced: files most of whose records belong to another place, and strays with records.
         tail: ranges of the present log with sound records after the cut, with fill `none`.
+        incomplete: the first kept records whose properties end in zeros.
         notes: further remarks, as texts.
         sound: cached scans of completely sound log files, for later steps.
     """
@@ -105,6 +106,7 @@ class Salvaged:
     unreadable: tuple[tuple[str, int, int], ...] = ()
     misplaced: tuple[Misplaced, ...] = ()
     tail: tuple[tuple[int, int], ...] = ()
+    incomplete: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     sound: ScanCache = field(default_factory=ScanCache, repr=False, compare=False)
 
@@ -119,6 +121,7 @@ class Salvaged:
             "unreadable": [list(item) for item in self.unreadable],
             "misplaced": [asdict(item) for item in self.misplaced],
             "tail": [list(item) for item in self.tail],
+            "incomplete": [claim.start for claim in self.incomplete],
             "notes": list(self.notes),
         }
 

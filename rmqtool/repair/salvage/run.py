@@ -93,6 +93,7 @@ class Run:
                 ),
             ),
             tail=tail,
+            incomplete=tuple(_unfinished(log)),
             notes=tuple([*files.notes, *self._notes(log, order)]),
             sound=self._sound,
         )
@@ -203,12 +204,25 @@ class Run:
             yield f"from offset {order.zombies_from} on are older records that remained after a truncation"
         if log.unfilled:
             yield f"{len(log.unfilled)} damaged ranges stay: they cannot be read, or no filler fits"
-        unfinished = [one.start for scan in log.scans for one in scan.unfinished if one.start < log.end]
+        unfinished = _unfinished(log)
         if unfinished:
-            shown = [*map(str, unfinished[:_NOTED_MAX]), *(["..."] if unfinished[_NOTED_MAX:] else [])]
-            yield f"records with a sound body whose properties end in zeros are kept: {', '.join(shown)}"
+            shown = [*map(_place, unfinished[:_NOTED_MAX]), *(["..."] if unfinished[_NOTED_MAX:] else [])]
+            yield (
+                "CL13: kept with a sound body, although the properties end in zeros:"
+                f" {', '.join(shown)}. Keys, tags and other properties may be lost: then consumers that"
+                " select by these, and queries by key, do not find the message"
+            )
         if not log.kept and log.cut_from is None and any(scan.file.size for scan in log.scans):
             yield "no record of the log is sound: is this its right file size?"
+
+
+def _unfinished(log: Log) -> list[Claim]:
+    return [one for scan in log.scans for one in scan.unfinished if one.start < log.end]
+
+
+def _place(one: Claim) -> str:
+    topic = java_utf8_decode(one.topic)
+    return f"{topic} queue {one.queue_id} offset {one.queue_offset} (at {one.start})"
 
 
 def _cut_off(log: Log, order: Order, tails: Sequence[TailUnits]) -> list[LostRecord]:

@@ -98,7 +98,7 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
         "topics_abandoned": {}, "queues_lost": 0, "messages_unreachable": 0, "consumer_offsets_beyond": [],
     }  # fmt: skip
     found: dict[str, Any] = {
-        "guard": False, "applied": None, "actions": [], "warnings": [],
+        "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
         "predictions": [
             {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
             {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},
@@ -120,6 +120,139 @@ def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy,
     assert run(capfd, *shlex.split(check)[1:])[0] == 0
     assert run(capfd, *shlex.split(undo)[1:])[0] == 0
     assert run(capfd, *shlex.split(check)[1:])[0] == 1
+
+
+_FIRST, _HOLE, _HOLE_END = 1560262, 1560734, 1569258
+"""A record, and the 20 records after it, in ok_540_clean."""
+
+
+def zero(root: Path, start: int, stop: int) -> None:
+    """Zero a range of the second log file."""
+    base = 1 << 20
+    with (root / "commitlog" / f"{base:020}").open("r+b") as file:
+        file.seek(start - base)
+        file.write(bytes(stop - start))
+
+
+@pytest.fixture
+def torn_copy(store_copy: StoreCopy) -> Path:
+    """A store in which the properties of one record end in zeros, and the 20 records after it are lost."""
+    root = store_copy("ok_540_clean")
+    zero(root, _HOLE - 52, _HOLE_END)
+    return root
+
+
+def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, capfd: Capture) -> None:
+    """The warning has its code, topic, queue and offsets; the verdict counts it besides the lost ones."""
+    _, out, _ = run(capfd, "recover", torn_copy)
+    (warning,) = [line for line in out.splitlines() if line.startswith("warning ")]
+    assert warning[13:].startswith("CL13: ")
+    assert f"LongTopicName- queue 3 offset 58 (at {_FIRST})" in warning and "Keys, tags" in warning
+    assert "20 messages (6 of pubTopicEight" in verdict(out)
+    assert "1 message of pubLong" in verdict(out) and "keys, tags" in verdict(out)
+    assert "damaged      20 messages of 15 queues, already lost" in out
+    assert "fill 1 range in commitlog" in out and "replace 1 file in index" in out
+
+
+def test_verify_does_not_lead_back_to_a_recover_that_repairs_nothing(torn_copy: Path, capfd: Capture) -> None:
+    """What is left after the repair cannot be repaired: verify says so, and what it means."""
+    _, _, err = run(capfd, "verify", torn_copy)
+    assert "to repair the store: rmqtool recover" in err
+    assert run(capfd, "recover", torn_copy, "--apply")[0] == 0
+    code, _, err = run(capfd, "verify", torn_copy)
+    assert code == 1 and "rmqtool recover" not in err
+    assert "recover cannot repair what is left; a broker may be started" in err
+    assert "CL13: the broker drops" in err and "do not find the message" in err
+
+
+def test_doctor_says_what_is_lost_already(torn_copy: Path, capfd: Capture) -> None:
+    """In the words of recover and verify; after the repair nothing more is at stake."""
+    _, out, _ = run(capfd, "doctor", torn_copy)
+    text = " ".join(out.split())
+    assert (
+        "20 messages (6 of pubTopicEight, 4 of a%b-c_pub, 4 of pub-Topic_Four and 6 of 2 more topics)" in text
+    )
+    assert "are already lost. A start of 5.4 loses nothing more." in text
+    _, out, _ = run(capfd, "doctor", torn_copy, "--format", "json")
+    assert sum(each["messages"] for each in json.loads(out)["lost"]) == 20
+    assert run(capfd, "recover", torn_copy, "--apply")[0] == 0
+    _, out, _ = run(capfd, "doctor", torn_copy)
+    assert "already lost" not in out and "A start of 5.4 loses nothing." in " ".join(out.split())
+
+
+def test_diff_recognises_the_fillers_of_recover(
+    store_copy: StoreCopy, cases: Library, capfd: Capture
+) -> None:
+    """It counts them, and the line that carries the messages over reads them from the intact store."""
+    root, intact = store_copy("ok_540_clean"), cases.path("ok_540_clean")
+    zero(root, _HOLE, _HOLE_END)
+    assert run(capfd, "recover", root, "--apply")[0] == 0
+    code, out, _ = run(capfd, "diff", root, intact)
+    assert code == 1
+    assert verdict(out) == "The stores differ. 20 fillers in A stand where B has the messages."
+    assert f"{_HOLE} to {_HOLE_END}: 20 fillers in A, 20 messages in B" in out
+    assert "two different records" not in out and "sound, a filler of rmqtool recover" in out
+    (line,) = commands(out, "run")
+    dump, _, append = line.partition(" | ")
+    assert shlex.split(append)[:3] == ["rmqtool", "append", str(root)]
+    _, out, _ = run(capfd, *shlex.split(dump)[1:])
+    assert len(out.splitlines()) == 20 and "RMQTOOL_FILLER" not in out
+    _, out, _ = run(capfd, "diff", intact, root)
+    assert "20 fillers in B stand where A has the messages." in verdict(out)
+
+
+def test_lookup_of_a_lost_message_says_that_it_is_lost(store_copy: StoreCopy, capfd: Capture) -> None:
+    """Before the repair with the next command; after it an exact place leads to the filler there."""
+    root = store_copy("ok_540_clean")
+    zero(root, _HOLE, _HOLE_END)
+    queue = ("--topic", "pub-Topic_Four", "--queue", 2)
+    _, _, err = run(capfd, "lookup", root, *queue, "--queue-offset", 127)
+    assert "the message is lost or damaged" in err and "rmqtool recover" in err and "has 0 to" not in err
+    assert run(capfd, "recover", root, "--apply")[0] == 0
+    for words in (("--offset", _HOLE), (*queue, "--queue-offset", 127)):
+        _, _, err = run(capfd, "lookup", root, *words)
+        assert f"the message is lost: a filler at offset {_HOLE} replaces it (topic pub-Topic_Four)" in err
+        assert "may have been" not in err and "has 0 to" not in err
+    _, _, err = run(capfd, "lookup", root, *queue, "--queue-offset", 1270)
+    assert "queue 2 of pub-Topic_Four has 0 to 147" in err and "is lost" not in err
+
+
+def test_lookup_says_that_the_log_ends_before_a_message(store_copy: StoreCopy, capfd: Capture) -> None:
+    """By the unit of the queue; after the repair has deleted the queue, by topics.json."""
+    root = store_copy("ok_540_clean")
+    os.truncate(root / "commitlog" / f"{3 << 20:020}", 200_000)
+    words = ("lookup", root, "--topic", "pubOrder", "--queue", 0, "--queue-offset", 5)
+    _, _, err = run(capfd, *words)
+    assert "leads to offset 3383178, but the log ends at 3290319: the message is lost" in err
+    assert run(capfd, "recover", root, "--apply")[0] == 0
+    _, _, err = run(capfd, *words)
+    assert "topics.json has queue 0 of pubOrder" in err and "the end of the log is lost" in err
+
+
+def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, capfd: Capture) -> None:
+    """A row stands for the lost messages of a queue: the counts of rows and head are those of the plan."""
+    root = store_copy("ok_540_clean")
+    os.truncate(root / "commitlog" / f"{3 << 20:020}", 200_000)
+    _, out, _ = run(capfd, "recover", root, "--format", "json")
+    found = json.loads(out)
+    _, out, _ = run(capfd, "recover", root)
+    queues = len({(row["topic"], row["queue_id"]) for row in found["lost"]})
+    assert f"damaged      {found['lost_messages']} messages of {queues} queues, already lost\n" in out
+    lines = out.splitlines()
+    header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
+    assert "until_time" not in header and "size" not in header and "from_time" in header
+    (row,) = [line.split() for line in lines if line.startswith("pubOrder") and " 44 " in line][:1]
+    assert row[:4] == ["pubOrder", "0", "0", "44"]
+    assert "1 committed offset is past" in out and "1 delay offset is outside" in out
+    assert "replace checkpoint" in out
+
+
+def test_brokers_that_do_the_same_share_a_column(cases: Library, capfd: Capture) -> None:
+    """The table of a store in which 5.3 and 5.4 do the same; its first row has a label, too."""
+    _, out, _ = run(capfd, "recover", cases.path("ok_540_clean"))
+    head, _, first = out[out.index("a start would") :].splitlines()[:3]
+    assert head.split("  ")[0] == "a start would" and "5.3, 5.4" in head
+    assert first.split() == ["load", "the", "store", "yes", "yes"]
 
 
 @pytest.mark.parametrize(

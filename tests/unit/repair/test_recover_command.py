@@ -40,13 +40,13 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
 def test_each_broker_stands_beside_the_plan(
     cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One column for each version; nothing is changed."""
+    """One column for all versions that do the same; nothing is changed."""
     root = cases.path("gap_cl02_zero_hole")
     with unchanged(root):
         code, out, err = run(capsys, root)
     assert code == 1
     head = next(line for line in out.splitlines() if line.startswith("a start would"))
-    assert head.split()[3:] == ["4.9", "5.3", "5.4", "recover"]
+    assert head.split()[3:] == ["4.9,", "5.3,", "5.4", "recover"]
     assert "end the log at" in out and "lose sound messages" in out
     assert "RMQTOOL_FILLER" in out
     assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
@@ -57,10 +57,10 @@ def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.Ca
     root = cases.variant("5.4.0:clean:cq-delete-topic:noabort", tmp_path / "store")
     _, out, _ = run(capsys, root)
     lines = [line.split() for line in out.splitlines()]
-    assert ["lose", "queues", "3", "1", "1", "0"] in lines
-    assert ["hide", "messages", "1412", "1400", "1400", "0"] in lines
-    assert ["pubTopicOne", "0", "none", "none", "none", "none", "0..1400"] in lines
-    assert ["pubBatchCQ", "0", "0..36", "none", "same", "same", "0..36"] in lines
+    assert ["lose", "queues", "3", "1", "0"] in lines
+    assert ["hide", "messages", "1412", "1400", "0"] in lines
+    assert ["pubTopicOne", "0", "none", "none", "none", "0..1400"] in lines
+    assert ["pubBatchCQ", "0", "0..36", "none", "same", "0..36"] in lines
     assert "             hide messages: no queue refers to them any more" in out
     assert "             strand groups: their committed offset is past the end" in out
     assert "dispatch once more" not in out  # a line for each row that is shown, and no other
@@ -76,9 +76,9 @@ def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.Ca
     """The table says with which heap 4.9 ends, or does not; mode broker goes by it."""
     root = cases.variant("4.9.7:clean:totalsize-500MiB:noabort", tmp_path / "store")
     _, out, _ = run(capsys, root)
-    assert "500.0 MiB" in out and "2.0 GiB" in out and "run out of memory" not in out
+    assert "500.0 MiB" in out and "2.0 GiB" in out and "out of memory" not in out
     _, out, err = run(capsys, root, "--broker-heap", "256M")
-    assert "run out of memory" in out and "256.0 MiB" in out
+    assert "no: out of memory" in out and "256.0 MiB" in out
     assert "--broker-heap 268435456" in err
     _, found = report(capsys, root, "--broker-heap", "256M")
     assert found["broker_heap_bytes"] == 256 << 20
@@ -246,7 +246,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
             "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
-            "applied": None,
+            "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
                       "count": 1,
                       "fate": "filled",
