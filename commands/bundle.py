@@ -10,6 +10,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, RmqtoolError
+from rmqtool.terminal import escape
 
 if TYPE_CHECKING:
     from rmqtool.output import Output
@@ -53,6 +54,7 @@ def bundle(
     written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an
     error: the archive describes it.
     """
+    from rmqtool.commands.verdicts import shortened
     from rmqtool.report.bundle.archive import check_suffix, packed
     from rmqtool.report.bundle.redaction import Redaction
     from rmqtool.report.export.new_file import check_new, write_new
@@ -62,7 +64,7 @@ def bundle(
     path = options.local_file(output, "--output")
     check_new(path)
     writer = shown.writer()
-    redaction = Redaction() if redact else None
+    redaction = Redaction(forms=(escape, shortened)) if redact else None
     with store.open(quiet=shown.quiet) as opened:
         keep_out(opened.layout, path, "the archive", location=opened.location.path)
         made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)

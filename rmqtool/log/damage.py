@@ -57,6 +57,7 @@ from rmqtool.log.events import (
 )
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.out_of_reach import why_missing
 from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import first_nonzero, nonzero_end, open_source
 
@@ -360,7 +361,8 @@ class FileFindings:
             low, high = before.file_from_offset + size, after.file_from_offset
             if low < high:
                 name = layout.relative(before.path.with_name(f"{low:020}"))
-                gone = finding("CL20", name, low, high - low, next=after.path.name)
+                why = why_missing(layout, low, high)
+                gone = finding("CL20", name, low, high - low, next=after.path.name, **why)
                 found.append((low, high, gone))
         inside = [each for each in found if each[1] > start and (stop is None or each[0] < stop)]
         self._found = deque(sorted(inside, key=lambda each: each[:2], reverse=reverse))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from rmqtool.problems import Finding, finding
 from rmqtool.read.store import Store
-from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.out_of_reach import unreadable_code
+from rmqtool.storage.out_of_reach import NOT_A_FILE, not_files_of_log, unreadable_code
 from rmqtool.storage.single_file import offset_of_name
 
 
@@ -34,11 +32,13 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
         if not os.access(file.path, os.R_OK) and os.path.lexists(file.path):
             name, reason = layout.relative(file.path), "Permission denied"
             yield finding("CL12", name, file.file_from_offset, file.size, reason=reason)
-    yield from _no_files(layout, "CL12", layout.commit_log_strays)
+    yield from not_files_of_log(layout)
     if not queues:
         return
     for queue in layout.unit_queues:
-        yield from _no_files(layout, "CQ15", queue.strays)
+        for path in queue.strays:
+            if offset_of_name(path.name) is not None and not path.is_file():
+                yield finding("CQ15", layout.relative(path), reason=NOT_A_FILE)
 
 
 def _failed(store: Store, *, queues: bool) -> Iterator[Finding]:
@@ -71,9 +71,3 @@ def unserved(store: Store, keys: Iterable[tuple[str, int]]) -> Iterator[Finding]
         place = max(at - file.file_from_offset, 0)
         numbers = {"queue_offset": end, "last_queue_offset": number - 1}
         yield finding("CQ08", layout.relative(file.path), place, size, **numbers)
-
-
-def _no_files(layout: StoreLayout, code: str, strays: tuple[Path, ...]) -> Iterator[Finding]:
-    for path in strays:
-        if offset_of_name(path.name) is not None and not path.is_file():
-            yield finding(code, layout.relative(path), reason="it is not a plain file")

@@ -29,6 +29,7 @@ from rmqtool.formats.ledger import HEADER_SIZE as ENTRY_HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.storage.index_shape import index_shape, usual_shape
+from rmqtool.storage.ledger import PREFIX as LEDGER_PREFIX
 from rmqtool.storage.ledger import Ledger, find_ledger
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.roots import (
@@ -39,7 +40,13 @@ from rmqtool.storage.roots import (
     is_store,
     not_a_store,
 )
-from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
+from rmqtool.storage.single_file import (
+    SingleFile,
+    is_index_name,
+    offset_of_name,
+    queue_id_of_name,
+    recognise,
+)
 from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
 
@@ -53,7 +60,8 @@ _FOLDERS = (
     "compaction",
 )  # fmt: skip
 _FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
-# A store's `checkpoint` is left out: its reader reports that it is not a plain file.
+_OTHER_PARTS = ("checkpoint", "kvStore", "rocksdbstore")
+# A store's `checkpoint` is not among the files: its reader reports that it is not a plain file.
 
 _TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),
@@ -338,6 +346,11 @@ class StoreLayout:
         return None if self.root is None else self.root / "config"
 
     @property
+    def commit_log_not_files(self) -> tuple[Path, ...]:
+        """Strays with the name of a commit log file that are pipes, folders or other than plain files."""
+        return tuple(stray for stray in self.commit_log_strays if offset_of_name(stray.name) is not None)
+
+    @property
     def has_files_of_queues(self) -> bool:
         """Whether the store's queues can be read: False if they are in RocksDB and that cannot be read."""
         return not any(part.what == "consume queues" for part in self.unsupported)
@@ -478,7 +491,7 @@ def detect(
             layout = _store(path, listing, folders, conf, queues=queues)
         else:
             layout = _folder_of_files(path, listing)
-        layout.unreadable = listing.unreadable
+        layout.unreadable = tuple(each for each in listing.unreadable if _may_be_part(layout, each[0]))
         layout.links = listing.links
     layout.broker_conf = conf
     _set_sizes(layout, dict(file_sizes or {}), conf)
@@ -501,6 +514,16 @@ def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None
     layout = StoreLayout(root, "store", broker_conf=conf, unsupported=unsupported)
     _set_sizes(layout, {}, conf)
     return layout
+
+
+def _may_be_part(layout: StoreLayout, path: Path) -> bool:
+    """Whether a path that cannot be read may be part of the store: in its root only known names are."""
+    return (
+        path.parent != layout.root
+        or path.name in (*_FOLDERS, *_FILES, *_OTHER_PARTS)
+        or path.name.startswith(LEDGER_PREFIX)
+        or path in layout.commit_log_folders
+    )
 
 
 def _conf(given: Path | str | BrokerConf | None) -> BrokerConf | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.findings import Report
-from rmqtool.problems import finding
+from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.single_file import offset_of_name
 
 
 class _Part(NamedTuple):
@@ -25,9 +27,12 @@ _PARTS = {
     "pop records": _Part(frozenset({"kvStore"}), "CP06"),
 }
 
+_NAMED_MAX = 3
+NOT_A_FILE = "it is not a plain file"
+
 
 def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
-    """Reports `part` of the store if its form is unsupported or it could not be listed.
+    """Reports `part` of the store if its form is unsupported, or it could not be listed or read.
 
     Files of a folder that could not be listed may exist, so they are not reported as missing.
     """
@@ -37,6 +42,22 @@ def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
     for path, reason in layout.unreadable:
         if layout.part_of(path) in _PARTS[part].names:
             report(finding(_PARTS[part].unreadable, layout.relative(path), reason=reason))
+    if part == "commit log":
+        for found in not_files_of_log(layout):
+            report(found)
+
+
+def not_files_of_log(layout: StoreLayout) -> Iterator[Finding]:
+    """Entries among the files of the log that have their names, but are not plain files."""
+    for path in layout.commit_log_not_files:
+        start = offset_of_name(path.name)
+        yield finding("CL12", layout.relative(path), start, reason=NOT_A_FILE)
+
+
+def why_missing(layout: StoreLayout, start: int, stop: int) -> dict[str, str]:
+    """What a finding of files that are missing in [start, stop) says of entries that have their names."""
+    names = [path.name for path in layout.commit_log_not_files if start <= int(path.name) < stop]
+    return {"reason": f"not a plain file: {', '.join(sorted(names)[:_NAMED_MAX])}"} if names else {}
 
 
 def unreadable_code(layout: StoreLayout, path: Path) -> str:

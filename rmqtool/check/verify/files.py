@@ -15,6 +15,7 @@ from pathlib import Path
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
+from rmqtool.storage.out_of_reach import why_missing
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath, path_at
 
@@ -117,6 +118,7 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
         if start < stop and known:
             missing = layout.relative(before.path.with_name(f"{start:020}"))
             detail = {"files": (stop - start) // size, "before": before.path.name, "after": after.path.name}
+            detail |= why_missing(layout, start, stop)
             yield finding("CL20", missing, start, stop - start, **detail)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)

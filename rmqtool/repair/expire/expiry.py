@@ -54,6 +54,7 @@ from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, free_afterwa
 from rmqtool.repair.plan import Action, Fingerprint, Plan
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.profile import Profile, WrittenBy, named
 from rmqtool.times import parse_zone
 
@@ -517,6 +518,8 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     layout.check_log_changes()
     for path, reason in layout.unreadable:  # losses in a queue that was not listed would not be counted
         raise UnreadableError(f"cannot read: {reason}", path=path)
+    for path in layout.commit_log_not_files:
+        raise UnreadableError(f"cannot read: {NOT_A_FILE}", path=path)
     rules_of = request.rules_of or store.written_by
     profile = rules_of.profile
     settings = settings_of(layout.broker_conf, profile)

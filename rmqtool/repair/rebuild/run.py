@@ -22,6 +22,7 @@ from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.out_of_reach import NOT_A_FILE
 
 Part = Literal["queues", "index", "config"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -95,6 +96,8 @@ def plan(
         raise RefusedError("the commit log has no files: there is nothing to rebuild from", path=layout.root)
     for path, reason in layout.unreadable:
         raise RefusedError(f"cannot be read: {reason}", path=path)
+    for path in layout.commit_log_not_files:
+        raise RefusedError(f"cannot be read: {NOT_A_FILE}", path=path)
     selection = Selection(topics=request.topics, queues=request.queues)
     found = plan_rebuild(
         store,

@@ -29,6 +29,7 @@ from rmqtool.read.store import Store
 from rmqtool.report.bundle.redaction import Redaction
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.out_of_reach import NOT_A_FILE
 
 FILES_MAX: Final = 20_000
 _CONFIG_BYTES: Final = 8 << 20
@@ -172,6 +173,8 @@ def records(store: Store, redaction: Redaction | None) -> Part:
             rows.append({"part": "first of file", **_record(found, store)})
     if len(files) > len(shown):
         rows.append({"left_out": f"the heads of {len(files) - len(shown)} files"})
+    rows += [{"file": store.layout.relative(path), "left_out": NOT_A_FILE}
+             for path in store.layout.commit_log_not_files[:_LOG_FILES_MAX]]  # fmt: skip
     rows += [{"part": "last of log", **_record(found, store)} for found in _last(store)]
     if redaction is not None:
         rows = [_hidden(row, redaction) for row in rows]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from rmqtool.errors import FormatError, RmqtoolError
@@ -34,8 +34,10 @@ class Redaction:
         unknown: configuration files in which names cannot be found.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forms: Sequence[Callable[[str], str]] = ()) -> None:
+        """Start without names. `forms`: how texts may show a name that is escaped or shortened already."""
         self.unknown: set[str] = set()
+        self._forms = forms
         self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._pattern: re.Pattern[str] | None = None
@@ -51,14 +53,18 @@ class Redaction:
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix) and len(name) > len(prefix):
                 known = f"{prefix}{self._pseudonym('group', name.removeprefix(prefix))}"
-                self._names[name] = known
-                self._pattern = None
-                return known
+                return self._register(name, known)
         if name not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[name] = f"{kind}-{self._counts[kind]}"
-            self._pattern = None
+            self._register(name, f"{kind}-{self._counts[kind]}")
         return self._names[name]
+
+    def _register(self, name: str, known: str) -> str:
+        self._names[name] = known
+        for form in self._forms:
+            self._names.setdefault(form(name), known)
+        self._pattern = None
+        return known
 
     def text(self, text: str) -> str:
         """A text with all names, addresses and message ids replaced."""

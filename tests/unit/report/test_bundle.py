@@ -222,3 +222,21 @@ def test_a_file_whose_names_cannot_be_found_is_left_out(
     assert (
         b"secretGroup" in files["config/consumerOffset.json"] and b"secretName" in files["config/other.json"]
     )
+
+
+def test_a_name_that_the_page_escapes_or_shortens_in_a_sentence(
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A group whose name has a control character, and a long one, lag: the verdict names neither."""
+    store = store_copy("ok_540_clean")
+    with Store.open(store) as opened:
+        topic = next(topic for topic, _ in opened.queues if topic.startswith("pub"))
+    groups = "secret\x1bGroup", "G" + "Long" * 20
+    offsets = {f"{topic}@{group}": {"0": 0} for group in groups}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    output = tmp_path / "page.html"
+    assert main(["report", str(store), "--output", str(output), "--redact"]) in (0, 1)
+    capfd.readouterr()
+    page = html.unescape(output.read_text())
+    assert "lag by" in page and "group-" in page
+    assert not [each for each in ("secret", "LongLong") if each in page]

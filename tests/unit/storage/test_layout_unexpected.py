@@ -99,6 +99,13 @@ def test_a_part_that_is_a_link_to_itself(store: Path, name: str) -> None:
     assert found.unreadable_parts == {name} and found.unexpected_entries == ()
 
 
+def test_a_link_to_itself_beside_the_parts(store: Path) -> None:
+    """A broker never looks at it."""
+    (store / "other").symlink_to("other")
+    (store / "dledger-n0").symlink_to("dledger-n0")
+    assert detect(store).unreadable == ((store / "dledger-n0", LOOP),)
+
+
 def test_a_folder_of_the_log_elsewhere(store: Path, tmp_path: Path) -> None:
     (store / "commitlog").rename(tmp_path / "log1")
     (tmp_path / "log1/loop").symlink_to("loop")
