@@ -31,6 +31,7 @@ _TOPICS_MAX = 65_536  # that are kept at hand
 _QUEUES_MAX = 1024  # of such a topic
 _crc32 = load_crc32()
 _join_keys = " ".join
+_KEYS_TYPES = frozenset({list, tuple, str})  # an iterator gives its keys only once
 _join_texts = "".join
 _join = b"".join
 _time_ns = time.time_ns
@@ -60,10 +61,7 @@ class FastPath:
         self._topics: dict[str, _Topic | None] = {}
 
     def put(self, message: NewMessage) -> PutResult | None:
-        """Store `message` when it is an ordinary one; None, with nothing done, when it is not.
-
-        A value of a wrong type may raise an error of Python's, with nothing done.
-        """
+        """Store an ordinary message; None, or an error of Python's, with nothing done, for any other."""
         topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
         tables, tags, keys, now_ms = self._tables, message.tags, message.keys, _time_ns() // 1_000_000
         known = self._topics.get(topic)
@@ -77,13 +75,9 @@ class FastPath:
         if tags:
             values.append(tags)
         if keys:
-            kind = type(keys)
-            if kind is list or kind is tuple:
-                values.append(_join_keys(keys))
-            elif kind is str:
-                values.append(keys)
-            else:
-                return None  # an iterator gives its keys only once
+            if type(keys) not in _KEYS_TYPES:
+                return None
+            values.append(keys if type(keys) is str else _join_keys(keys))
         values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
         has_end = VALUE_END in _join_texts(values)  # refuses what is not text
         text = plan.template % plan.pick(values)

@@ -499,6 +499,13 @@ def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[
     return Plan("expire", asdict(options), expiry.actions(), found, summary, keep=False)
 
 
+def _check_readable(layout: StoreLayout) -> None:
+    """Refuse a store of which a part is not known: losses in it would not be counted."""
+    unread = (*layout.unreadable, *((path, NOT_A_FILE) for path in layout.commit_log_not_files))
+    for path, reason in unread:
+        raise UnreadableError(f"cannot read: {reason}", path=path)
+
+
 def plan_expiry(store: Store, request: Request) -> Expiry:
     """Decide which files expire.
 
@@ -516,10 +523,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     check_root(layout)
     layout.check_forms(log=True)
     layout.check_log_changes()
-    for path, reason in layout.unreadable:  # losses in a queue that was not listed would not be counted
-        raise UnreadableError(f"cannot read: {reason}", path=path)
-    for path in layout.commit_log_not_files:
-        raise UnreadableError(f"cannot read: {NOT_A_FILE}", path=path)
+    _check_readable(layout)
     rules_of = request.rules_of or store.written_by
     profile = rules_of.profile
     settings = settings_of(layout.broker_conf, profile)
