@@ -83,12 +83,13 @@ def cure(codes: Iterable[str], recover: str) -> str | None:
     """Return the command line for findings with these codes: that repairs them, or else explains one.
 
     `recover` is the command line of recover, which also does all that rebuild does. Where no command repairs
-    anything, the worst code is explained, with what to do by hand. None without a warning or an error.
+    anything, the worst code is explained, with what to do by hand. None if there is nothing to do.
     """
     found = [BY_CODE[code] for code in codes if BY_CODE[code].severity != "note"]
     if any((each.repair or "").startswith(("rmqtool recover ", "rmqtool rebuild ")) for each in found):
         return recover
-    worst = sorted(found, key=lambda each: each.severity != "error")
+    by_hand = (each for each in found if each.repair is not None or each.severity == "error")
+    worst = sorted(by_hand, key=lambda each: each.severity != "error")
     return f"rmqtool problems {worst[0].code}" if worst else None
 
 

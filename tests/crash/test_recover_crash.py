@@ -148,7 +148,7 @@ def test_an_interrupted_run_is_explained(
     assert in_child(action)[0] == -9
     with Store.open(root) as store:
         assert store_info(store)["state"]["repair_unfinished"]
-    assert main(["info", str(root)]) == 0
+    assert main(["info", str(root)]) == 1  # CP05
     assert "a repair was interrupted" in capsys.readouterr().out
     assert main(["recover", str(root)]) == 1
     assert "a repair was interrupted" in capsys.readouterr().out

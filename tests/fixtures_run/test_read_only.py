@@ -131,7 +131,7 @@ def test_missing_codec(
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     assert run(tmp_path / "store", ["dump"]) == 3
     assert run(tmp_path / "store", ["verify", "--pass", "bodies"]) == 3
-    assert run(tmp_path / "store", ["info"]) == 0
+    assert run(tmp_path / "store", ["info"]) == 1  # the files of the log and the queue are short
     assert b"pip install" in capfdbinary.readouterr().err
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.expire import _sizes_text
-from rmqtool.commands.verdicts import GROUP_STATES, by_name, disk_text, listed, of_lag, of_recover, span
+from rmqtool.commands.verdicts import GROUP_STATES, by_name, cure, disk_text, listed, of_lag, of_recover, span
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
@@ -298,7 +298,8 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert (code, out.splitlines()[-1].split(maxsplit=1)) == (1, ["next", explains])
     text = run(capfd, *explains.split()[1:])[1]
     assert "from a backup or from a slave" in " ".join(text.split())
-    (root / "stray").touch()
+    assert cure(["UN01", "CL01"], "RECOVER") is None
+    assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
     (root / "commitlog/stray").touch()
     assert run(capfd, "verify", root)[2].endswith(f"to repair the store: rmqtool recover {root}\n")
 
