@@ -252,7 +252,7 @@ def _carry_lines(row: Row) -> Iterator[str]:
 
 def _filled_lines(row: Row) -> Iterator[str]:
     """Yield the command lines that add the messages of one side that has fillers on the other."""
-    from rmqtool.check.diff.carried import NOT_CARRIED
+    from rmqtool.check.diff import NOT_CARRIED
 
     ranges = filled_ranges(row)
     if not ranges:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import UsageError
 from rmqtool.net.context import Context
 from rmqtool.net.counters import Family, Samples, prometheus_text
-from rmqtool.net.server import Server
+from rmqtool.net.server import Server, turns
 
 if TYPE_CHECKING:
     from rmqtool.net.receive import Progress
@@ -109,20 +109,14 @@ def metrics_in_thread(host: str, port: int, text: Callable[[], str]) -> Iterator
 
 async def _close(server: asyncio.Server) -> None:
     server.close()
-    await _turns()  # a connection that was just accepted gets its task, which closes it
+    await turns()  # a connection that was just accepted gets its task, which closes it
     own = asyncio.current_task()
     rest = [task for task in asyncio.all_tasks() if task is not own]
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
     await server.wait_closed()
-    await _turns()  # a transport closes its socket a turn after it is closed itself
-
-
-async def _turns() -> None:
-    """Let the loop do all that is due, and what follows from it: a connection has its task after four."""
-    for _ in range(8):
-        await asyncio.sleep(0)
+    await turns()  # a transport closes its socket a turn after it is closed itself
 
 
 async def start_metrics(host: str, port: int, text: Callable[[], str]) -> asyncio.Server:

@@ -51,6 +51,12 @@ class Limits:
     handshake_s: float = 10.0  # of TLS
 
 
+async def turns() -> None:
+    """Let the event loop do all that is due, and what follows: a connection has its task after four turns."""
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
 class Server:
     """A store for clients, on one port.
 
@@ -108,6 +114,7 @@ class Server:
         """End all connections and look-ups, and save what has been committed."""
         if self._server is not None:
             self._server.close()
+            await turns()  # a socket that was just accepted becomes a connection
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
@@ -120,6 +127,7 @@ class Server:
             await self._loading
         if self._server is not None:
             await self._server.wait_closed()
+            await turns()  # a connection closes its socket a turn after it was aborted
         if self._other_view is not None:
             self._other_view.close()
         await self.save()

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.check.diff.carried import NOT_CARRIED
 from rmqtool.check.diff.operands import Operand, ReadOptions, look_at, where
 from rmqtool.errors import InputError
 from rmqtool.lazy_dataclass import dataclass
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.storage.source import RateLimiter
 
-__all__ = ["Difference", "common_bytes", "diff", "look_at"]
+__all__ = ["NOT_CARRIED", "Difference", "common_bytes", "diff", "look_at"]
 
 _OWN_PARTS = (
     ("index", "index_files"), ("checkpoint", "checkpoint"), ("abort", "abort"), ("epoch file", "epoch"),

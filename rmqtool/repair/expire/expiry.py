@@ -506,6 +506,14 @@ def _check_readable(layout: StoreLayout) -> None:
         raise UnreadableError(f"cannot read: {reason}", path=path)
 
 
+def _check(layout: StoreLayout) -> None:
+    """Refuse what is not a store root with a log that expire can read."""
+    check_root(layout)
+    layout.check_forms(log=True)
+    layout.check_log_changes()
+    _check_readable(layout)
+
+
 def plan_expiry(store: Store, request: Request) -> Expiry:
     """Decide which files expire.
 
@@ -519,14 +527,10 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         FormatError: a setting of broker.conf that a broker cannot parse.
         UnreadableError: a part of the store cannot be listed.
     """
-    layout = store.layout
-    check_root(layout)
-    layout.check_forms(log=True)
-    layout.check_log_changes()
-    _check_readable(layout)
+    _check(store.layout)
     rules_of = request.rules_of or store.written_by
     profile = rules_of.profile
-    settings = settings_of(layout.broker_conf, profile)
+    settings = settings_of(store.layout.broker_conf, profile)
     facts = gather(store, request.read_only_folders)
     if request.disk_used_ratio is not None:
         facts = facts._replace(disks=facts.disks.filled(request.disk_used_ratio))

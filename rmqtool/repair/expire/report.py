@@ -71,14 +71,7 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "free_before": expiry.free_before,
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
         "goal": _goal(expiry),
-        "what_if": [
-            {
-                "limit": _SETTING_NAMES[each.limit], "used_ratio": each.used_ratio,
-                "log_files_going": each.log_files, "freed_bytes": each.freed_bytes,
-                "messages_going": each.messages,
-            }
-            for each in expiry.what_if
-        ],
+        "what_if": _what_if(expiry),
         "totals": {
             "files_going": len(expired),
             "size_bytes": sum(decision.size for decision in expired),
@@ -87,6 +80,17 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
         },
     }  # fmt: skip
+
+
+def _what_if(expiry: Expiry) -> list[dict[str, Any]]:
+    return [
+        {
+            "limit": _SETTING_NAMES[each.limit], "used_ratio": each.used_ratio,
+            "log_files_going": each.log_files, "freed_bytes": each.freed_bytes,
+            "messages_going": each.messages,
+        }
+        for each in expiry.what_if
+    ]  # fmt: skip
 
 
 def _groups_unknown(expiry: Expiry) -> dict[str, Any] | None:

@@ -269,7 +269,7 @@ def _usage_error(text: str) -> UsageError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = _KIND.sub("", lines[0]) if lines else "the query failed"
     unknown = _UNKNOWN_COLUMN.search(first)
-    if unknown is not None:
+    if unknown is not None and "FROM clause is missing" not in first:
         return _unknown_column(unknown[1])
     hints = [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
     return UsageError(first, hint=hints[0] if hints else None)

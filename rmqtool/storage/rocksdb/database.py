@@ -89,6 +89,10 @@ class Database:
         self._kept_bytes = 0
         self._covers: dict[str, _Cover] = {}
 
+    def __reduce__(self) -> tuple[type[Database], tuple[Path]]:
+        """Another process reads the database itself."""
+        return type(self), (self.folder,)
+
     def close(self) -> None:
         """Close its files. They are opened again when they are needed."""
         with self._lock:

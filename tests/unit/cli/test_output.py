@@ -333,7 +333,7 @@ def test_object_as_text_shows_nested_values(capfdbinary: pytest.CaptureFixture[b
     Output().write_object(value)
     assert written(capfdbinary) == (
         "version  2\nlog:\n  from  0\n  to    99\nqueues:\n  topic  max\n  -----  ---\n"
-        "  t        5\nempty    []\npath     x\n"
+        "  t        5\nempty    none\npath     x\n"
     )
     Output(format="json").write_object(value)
     assert json.loads(written(capfdbinary)) == {**value, "path": "x"}

@@ -13,6 +13,7 @@ from rmqtool.formats import epoch, replication
 from rmqtool.formats.epoch import Entry
 from rmqtool.net import ha_connection
 from rmqtool.net.ha_connection import ConnectionLostError
+from tests.support.programs import until
 from tests.support.replication import (
     FILE_SIZE,
     FakeBroker,
@@ -49,7 +50,7 @@ def test_log_and_epochs_are_received(master: Path, tmp_path: Path) -> None:
         assert log_of(copy) == log_of(master)
         assert epochs_of(copy) == EPOCHS
         assert (progress.epoch, progress.confirmed) == (4, sender.log.end)
-        assert sender.slaves[0].acknowledged == sender.log.end
+        until(lambda: sender.slaves[0].acknowledged == sender.log.end)
         assert receive(sender.address, copy, controller=True).records == 0
     assert epochs_of(copy) == EPOCHS
 

@@ -243,7 +243,7 @@ def test_a_damaged_ledger_leads_to_copy(cases: Library, tmp_path: Path, capfd: C
     assert main(["doctor", str(root), "--no-host"]) == EXIT_FINDINGS
     out = capfd.readouterr().out
     assert out.splitlines()[-1] == f"next      rmqtool copy {root} --output NEW"
-    assert "rmqtool recover" not in out
+    assert f"rmqtool recover {root}" not in out
 
 
 def test_json_has_everything(cases: Library, capfd: Capture) -> None:
