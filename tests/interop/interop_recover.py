@@ -127,7 +127,7 @@ def test_prediction_is_what_the_library_does(version: str, shelf: Shelf, tmp_pat
 
 
 def mend(store: Damaged, command: str, *options: str) -> None:
-    """Run a command with --apply; afterwards `verify` is clean and a plan has nothing to do."""
+    """Run a command with --apply; afterwards `verify` is clean and a second run has nothing to do."""
     backup, conf = (
         store.root.with_name(f"{store.root.name}.backup"),
         conf_of(store.root, store.sound.settings),
@@ -135,7 +135,9 @@ def mend(store: Damaged, command: str, *options: str) -> None:
     arguments: list[str | Path] = [command, store.root, "--broker-conf", conf, "--quiet", *options]
     assert run(*arguments, "--apply", "--backup-dir", backup) == 0, store
     assert verify_finds(store.root, conf, but=store.left) == [], store
-    assert run(*arguments) == 0, store
+    again = backup.with_suffix(".again")
+    assert run(*arguments, "--apply", "--backup-dir", again) == 0, store
+    assert not again.exists(), store
 
 
 def check_each(
