@@ -1,4 +1,4 @@
-"""The fillers that a look-up reports: rmqtool recover has put them in place of lost messages.
+"""The fillers that a look-up reports: rmqtool recover has replaced lost messages with them.
 
 A lost message is not found by any of its keys. It would be wrong to say only that: each filler in the log
 may stand where it was.

@@ -1,4 +1,4 @@
-"""The fillers that `recover` has put in place of lost messages: what a look-up without a hit may have sought.
+"""The fillers with which `recover` has replaced lost messages: what a look-up without a hit may have sought.
 
 A filler says which queue offset was lost, or only which bytes of the log. It has none of the message's
 keys, so no search by key leads to it. `fillers` finds all of them by one walk over the log, by their hosts.

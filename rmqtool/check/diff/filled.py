@@ -11,6 +11,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.formats.filler import is_filler
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
+from rmqtool.read.fillers import fillers
 from rmqtool.read.selection import Selection
 
 _SEARCHED_BYTES = 64 << 20  # of a differing range; a longer one is not a hole that recover has filled
@@ -42,11 +43,18 @@ def filled_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[Filled
     if stop - start > _SEARCHED_BYTES:
         return ()
     try:
+        if not any(_has_filler(side, start, stop) for side in (a, b)):
+            return ()
         of_a, of_b = (list(_sound_records(side, start, stop)) for side in (a, b))
     except UnreadableError:
         return ()
     found = [*_filled("a", of_a, of_b), *_filled("b", of_b, of_a)]
     return tuple(sorted(found, key=lambda each: each.start))
+
+
+def _has_filler(side: Operand, start: int, stop: int) -> bool:
+    """By the compiled walk where the range is large: most differing ranges have no filler."""
+    return next(fillers(side.store, start=start, stop=stop), None) is not None
 
 
 def _filled(side: SideName, own: list[StoredMessage], other: list[StoredMessage]) -> Iterator[FilledRange]:
@@ -60,10 +68,10 @@ def _filled(side: SideName, own: list[StoredMessage], other: list[StoredMessage]
             spans[-1][1], spans[-1][2] = each.end, spans[-1][2] + 1
         else:
             spans.append([begin, each.end, 1])
-    for begin, end, fillers in spans:
+    for begin, end, count in spans:
         messages = sum(begin <= offset < end and not is_also for offset, is_also in theirs.items())
         if messages:
-            yield FilledRange(side, begin, end, fillers, messages)
+            yield FilledRange(side, begin, end, count, messages)
 
 
 def _sound_records(side: Operand, start: int, stop: int) -> Iterator[StoredMessage]:
