@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import UsageError
 from rmqtool.net.context import Context
 from rmqtool.net.counters import Family, Samples, prometheus_text
-from rmqtool.net.server import Server, turns
+from rmqtool.net.server import Server, stop_listening, turns
 
 if TYPE_CHECKING:
     from rmqtool.net.receive import Progress
@@ -99,8 +99,10 @@ def metrics_in_thread(host: str, port: int, text: Callable[[], str]) -> Iterator
             raise UsageError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}", hint="--metrics chooses another"
             ) from error
-        yield int(server.sockets[0].getsockname()[1])
-        asyncio.run_coroutine_threadsafe(_close(server), loop).result()
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            asyncio.run_coroutine_threadsafe(_close(server), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -108,8 +110,7 @@ def metrics_in_thread(host: str, port: int, text: Callable[[], str]) -> Iterator
 
 
 async def _close(server: asyncio.Server) -> None:
-    server.close()
-    await turns()  # a connection that was just accepted gets its task, which closes it
+    await stop_listening(server)  # each connection has its task now, which closes it
     own = asyncio.current_task()
     rest = [task for task in asyncio.all_tasks() if task is not own]
     for task in rest:
@@ -134,6 +135,8 @@ async def start_metrics(host: str, port: int, text: Callable[[], str]) -> asynci
                     await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass  # not a request, or a client that is gone
+        except asyncio.CancelledError:
+            pass  # the server ends; Python 3.11 would print a traceback
         finally:
             open_now -= 1
             writer.close()

@@ -27,7 +27,7 @@ from rmqtool.net.context import STARTS, Context, Names, Start
 from rmqtool.net.counters import Counters
 from rmqtool.net.metrics import metrics_text, start_metrics
 from rmqtool.net.offsets import CommittedOffsets
-from rmqtool.net.server import Limits, Server
+from rmqtool.net.server import Limits, Server, stop_listening
 from rmqtool.net.view import View
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -118,7 +118,7 @@ class Served:
             for number in caught:
                 self._loop.remove_signal_handler(number)
             if metrics is not None:
-                metrics.close()
+                await stop_listening(metrics)
             await self.server.close()
 
 

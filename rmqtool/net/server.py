@@ -57,6 +57,19 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def stop_listening(server: asyncio.Server) -> None:
+    """Close the listening sockets; what was accepted before has become a connection when this returns.
+
+    Accepting ends first, and the sockets are closed afterwards: Python 3.11 cannot make a connection for a
+    server that is closed, and would leave the accepted socket open.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await turns()
+    server.close()
+
+
 class Server:
     """A store for clients, on one port.
 
@@ -113,8 +126,7 @@ class Server:
     async def close(self) -> None:
         """End all connections and look-ups, and save what has been committed."""
         if self._server is not None:
-            self._server.close()
-            await turns()  # a socket that was just accepted becomes a connection
+            await stop_listening(self._server)
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,20 @@ def test_metrics(tmp_path: Path) -> None:
                 pass
         with socket.create_connection(("127.0.0.1", port)):  # is closed at the end
             pass
+
+
+def test_a_connection_comes_while_the_metrics_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is closed, in whatever state it is, also where an error ends the block."""
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    for number in range(40):
+        with ExitStack() as stack, suppress(KeyError):
+            with metrics_in_thread("127.0.0.1", 0, str) as port:
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                if number % 2:
+                    raise KeyError
+    gc.collect()
+    assert not lost
+    assert not caplog.messages
