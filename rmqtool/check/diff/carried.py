@@ -21,8 +21,7 @@ NOT_CARRIED = "RMQ_SYS*"
 """Topics whose messages mean nothing in another store: half messages, ops, traces."""
 _COMPARED_BYTES = 2 << 30  # of each log: the keys of these are held in memory
 _RANGES_MAX = 100
-_FILLER_HOST = "127.0.0.1:0"
-_COLUMNS = ("physical_offset", "topic", "uniq_key", "reconsume_times", "born_host", "store_host")
+_COLUMNS = ("physical_offset", "topic", "uniq_key", "reconsume_times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,10 @@ class _Side:
     """The messages of one log: their places and what identifies each, null without a unique key."""
 
     def __init__(self, side: Operand, start: int) -> None:
+        import numpy as np
         import pyarrow as pa
 
+        from rmqtool.read.fillers import fillers
         from rmqtool.read.messages import message_batches
 
         self._end = side.end
@@ -77,11 +78,11 @@ class _Side:
         chosen = Selection(exclude_topics={NOT_CARRIED}, from_offset=start, to_offset=side.end)
         found = list(message_batches(side.store, chosen, columns=_COLUMNS, report=self._report))
         table = pa.Table.from_batches(found) if found else None
-        self._places = (
-            pa.array([], pa.int64()) if table is None else table["physical_offset"].combine_chunks()
-        )
-        self._is_filler = pa.array([], pa.bool_()) if table is None else _are_fillers(table)
+        empty = np.array([], np.int64)
+        self._places = empty if table is None else table["physical_offset"].to_numpy()
         self._names = pa.array([], pa.string()) if table is None else _names(table)
+        places = [each.physical_offset for each in fillers(side.store, start=start, stop=side.end)]
+        self._is_message = ~np.isin(self._places, places)
 
     def _report(self, finding: Finding) -> None:
         self._damaged += finding.problem.severity == "error"
@@ -91,14 +92,14 @@ class _Side:
         import numpy as np
         import pyarrow.compute as pc
 
-        is_message = ~self._is_filler.to_numpy(zero_copy_only=False)
+        is_message = self._is_message
         has_key = self._names.is_valid().to_numpy(zero_copy_only=False)
         known = pc.is_in(self._names, value_set=other._names, skip_nulls=True)
         in_other = known.to_numpy(zero_copy_only=False) & has_key & is_message
         wanted = is_message & ~in_other
         # A range begins with the first wanted message, and ends before the next one that is not.
         edges = np.flatnonzero(np.diff(wanted.astype(np.int8), prepend=0, append=0))
-        places = np.append(self._places.to_numpy(), self._end)
+        places = np.append(self._places, self._end)
         ranges = [(int(places[first]), int(places[last])) for first, last in edges.reshape(-1, 2)]
         return Carried(
             int(is_message.sum()),
@@ -107,13 +108,6 @@ class _Side:
             tuple(ranges) if len(ranges) <= _RANGES_MAX else (),
             self._damaged,
         )
-
-
-def _are_fillers(table: pa.Table) -> pa.Array:
-    import pyarrow.compute as pc
-
-    born, stored = (pc.equal(table[name], _FILLER_HOST) for name in ("born_host", "store_host"))
-    return pc.fill_null(pc.and_(born, stored), False).combine_chunks()
 
 
 def _names(table: pa.Table) -> pa.Array:
