@@ -72,7 +72,7 @@ def _predictions(starts: Sequence[Start]) -> list[dict[str, Any]]:
 
 
 def cost(found: Examination, each: Diagnosis) -> str:
-    """Return what a result costs if nobody acts: of damage of the log what a start would do, if known."""
+    """Return what a result costs if nothing is done: of damage of the log what a start would do, if known."""
     starts = _own_starts(found)
     is_known = starts and all(start.prediction is not None for start in starts)
     is_repairable = each.name.startswith("CL") and BY_CODE[each.name].repair is not None

@@ -27,7 +27,7 @@ def help(context: typer.Context, name: Name = None) -> int:
     On a terminal the page opens in the program that PAGER names, by default less; elsewhere it is printed
     as plain text. The pages are the man pages of rmqtool, which need not be installed.
 
-    Exits with 0, or with 2 if there is no page of that name.
+    Exits with 0, or with 2 if no page has that name.
     """
     assert context.parent is not None
     group: Any = context.parent.command

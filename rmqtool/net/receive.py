@@ -65,7 +65,7 @@ class ReceiveRequest:
         address: of the broker; its HA port is known from its configuration.
         ha_only: `address` is the HA port: nothing else of the broker is asked.
         controller: with `ha_only`: the master is in controller mode.
-        ack: what the master is told to be safe.
+        ack: what is reported to the master as safe.
         begin: where the log of a new store begins: an offset means the file that holds it.
         once: end when all that the master had at the start has been received.
         until_ms: end before the first record that was stored at this time or later.

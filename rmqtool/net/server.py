@@ -206,7 +206,7 @@ class Server:
         return work(self._other_view)
 
     def report_bug(self, request: Command, error: BaseException) -> None:
-        """Say that a request ended in an error that nobody expected; the server goes on."""
+        """Say that a request ended in an error that was not expected; the server goes on."""
         self._note(f"a bug in rmqtool: request {request.code} ended in {error!r}; please report it")
 
     # pulls

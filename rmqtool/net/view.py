@@ -90,7 +90,7 @@ class View:
         return True
 
     def look_again(self) -> None:
-        """Open the store anew: its topics and queues as they are now."""
+        """Open the store again: its topics and queues as they are now."""
         started = time.monotonic()
         try:
             store = self._reopen()

@@ -36,7 +36,7 @@ class Hit(NamedTuple):
         stored: the record.
         found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
             `offset`, `id` (an offset message id), `queue` or `time`; `filler`: this place has a filler, which
-            `recover` has put in place of the lost message.
+            `recover` has put where the lost message was.
         names: which of the requested names it has.
         inside: of a batch record the messages that have them, each with its number in the batch.
     """

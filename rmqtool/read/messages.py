@@ -2,7 +2,7 @@
 
 Several threads read ranges; their results are returned in the order of the ranges. Each thread reads one
 range at a time and is a few results ahead of the consumer, so memory stays bounded. An exception of a thread
-is raised in place of its result.
+is raised instead of its result.
 """
 
 from __future__ import annotations

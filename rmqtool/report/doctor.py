@@ -64,6 +64,7 @@ STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
 
 DEFAULT_READ_LIMIT = 256 << 20
+_NO_SERVICE = "no client can send or consume"
 _ALL = 1 << 63
 _PATHS_MAX = 5  # paths of one diagnosis
 _LAG_BYTES = 64 << 20  # a running broker dispatches faster than this builds up
@@ -92,7 +93,7 @@ class Diagnosis:
             what cannot be seen from here.
         path: the subject, relative to the store root if it lies in the store.
         message: what is wrong.
-        cost: its effect if nobody acts.
+        cost: its effect if nothing is done.
         cure: the effect of the command, or what else to do; None if nothing is to be done.
         command: words of the command line to run next, STORE for the store; empty if there is none.
         count: how many findings it stands for.
@@ -585,7 +586,7 @@ def _predictions(store: Store, budget: _Budget, found: Examination) -> dict[str,
 def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
     """One diagnosis for each way in which a start goes wrong, with the brokers that go that way.
 
-    Only those ways count that the broker of this store may go: nobody asks for the others.
+    Only those ways count that the broker of this store may go: the others do not matter to it.
     """
     own = store.written_by.candidates
     ways: dict[tuple[str, str, str, str], list[str]] = {}
@@ -611,16 +612,16 @@ def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
 def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
     """(name, path, message, cost) of everything that goes wrong in one start."""
     if start.error is not None:
-        yield "start_fails", start.path or ".", f"fails: {start.error}", "nobody can send or consume"
+        yield "start_fails", start.path or ".", f"fails: {start.error}", _NO_SERVICE
         return
     found = start.prediction
     if found is None:
         return
     if found.crashes:
         message = f"runs out of memory: a damaged record claims {format_size(found.claimed_bytes or 0)}"
-        yield "start_crashes", "commitlog", message, "nobody can send or consume"
+        yield "start_crashes", "commitlog", message, _NO_SERVICE
     if found.hangs:
-        yield "start_hangs", "commitlog", "never ends: dispatch waits forever", "nobody can send or consume"
+        yield "start_hangs", "commitlog", "never ends: dispatch waits forever", _NO_SERVICE
     if found.messages_abandoned:
         topics = len(found.topics_abandoned)
         message = (
