@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -36,7 +37,12 @@ from tests.support.crash_check import (
 from tests.support.crash_child import ENDED, Scenario, Tell, in_child, message, number_of, work
 from tests.support.disk_calls import HOWS, Call, How, Stop, watched
 from tests.support.power_loss import MODES, SECTOR, Mode, rebuild
+from tests.support.sweep import paired
 from tests.support.trees import tree_rows, unchanged
+
+pytestmark = pytest.mark.sweep
+
+Way = TypeVar("Way", How, Mode)
 
 SWEEP = os.environ.get("RMQTOOL_CRASH_SWEEP", "")
 SCENARIOS = {
@@ -52,6 +58,11 @@ SCENARIOS = {
     "wide": Scenario(6, topics=70, steps=80),
 }
 SAMPLE = int(SWEEP) if SWEEP.isdigit() else 1  # moments of one kind
+
+
+def pairs(ways: Sequence[Way]) -> list[tuple[str, Way]]:
+    """Scenarios and ways to end them: every scenario with two of the ways, or all with all."""
+    return list(product(SCENARIOS, ways)) if SWEEP else paired(SCENARIOS, ways, rounds=2)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -131,8 +142,7 @@ class TestWhole:
         assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(("name", "how"), pairs(HOWS))
 def test_killed(record: Any, name: str, how: How, tmp_path: Path) -> None:
     """SIGKILL before, in the middle of, and after the n-th change of a file."""
     scenario = SCENARIOS[name]
@@ -181,8 +191,7 @@ def check_next_run(root: Path, scenario: Scenario) -> None:
         assert only_notes(verify(store, jobs=1))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(("name", "mode"), pairs(MODES))
 def test_power_lost(record: Any, name: str, mode: Mode, tmp_path: Path) -> None:
     """All that was acknowledged as flushed is there, whatever else the disk has kept."""
     root, calls = record(name)

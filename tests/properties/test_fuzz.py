@@ -22,7 +22,7 @@ from tests.fuzz.outside import KINDS
 from tests.support.sweep import IS_WHOLE
 from tests.support.whole_store import codes_of
 
-STORES = 200 if IS_WHOLE else 3
+STORES = 200 if IS_WHOLE else 2
 
 pytestmark = [
     pytest.mark.sweep,

@@ -115,6 +115,15 @@ def real_case(version: str, state: str) -> Case:
     return next(c for c in map(case, real_cases()) if (c.version, c.state) == (version, state))
 
 
+def is_large(name: str) -> bool:
+    """Whether a case has thousands of messages: the stores of real brokers that worked for some time."""
+    while (base := case(name).base) is not None:
+        if name.endswith("_clean"):
+            return True
+        name = base
+    return False
+
+
 @cache
 def variants(version: str) -> tuple[dict[str, Any], ...]:
     """Every damaged variant: base (a state), edits, abortFile, and what the real store did."""

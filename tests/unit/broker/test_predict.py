@@ -65,7 +65,7 @@ def test_every_verdict(version: str, state: str, cases: Library, tmp_path: Path)
     chosen = [variant for variant in variants(version) if variant["base"] == state]
     assert chosen
     facts = real_case(version, state).facts()
-    for variant in sample(chosen, 20):
+    for variant in sample(chosen, 40):
         with bench.damaged(variant["edits"]) as path, Store.open(path, file_sizes=SIZES) as store:
             found = predict_all(store, (version[:3],), settings=settings, index_slots=True)[0]
             failures += [

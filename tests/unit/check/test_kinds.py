@@ -13,8 +13,11 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
 from rmqtool.read.store import Store
 from tests.support.build_store import patch
 from tests.support.stores import Library, case_names
+from tests.support.sweep import paired
 from tests.support.trees import unchanged
 from tests.support.whole_store import codes_of, report_of
+
+pytestmark = pytest.mark.sweep
 
 Capture = pytest.CaptureFixture[str]
 
@@ -42,8 +45,7 @@ OF_QUEUE_FILES = {"deliver", "warm-queues"}
 """What writes queues or needs them in files: refused where they are in RocksDB, which is read only."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "command"), paired(KINDS, COMMANDS, rounds=4))
 def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """Nothing is called damaged, what is not read is named, and no byte of the store changes."""
     store = cases.path(name)

@@ -38,8 +38,11 @@ from tests.support.ledgers import converted, write_ledger
 from tests.support.rebuild_checks import without
 from tests.support.records import record
 from tests.support.stores import FIXTURES, Library, case
+from tests.support.sweep import in_sweeps
 from tests.support.trees import unchanged
 from tests.support.whole_store import codes_of, findings_of, keyed, report_of
+
+pytestmark = pytest.mark.sweep
 
 Capture = pytest.CaptureFixture[str]
 REAL = ("kind_dledger_497", "kind_dledger_540")
@@ -164,7 +167,7 @@ def rows(path: Path, **selected: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize("kept", [*in_sweeps([0]), 2])
 def test_a_ledger_reads_like_the_classic_log(kept: int, pairs: dict[int, tuple[Path, Path]]) -> None:
     """All messages, and those of a topic by way of the queues, are the same."""
     classic, other = pairs[kept]
@@ -180,7 +183,7 @@ def test_a_ledger_reads_like_the_classic_log(kept: int, pairs: dict[int, tuple[P
         assert rows(other, **selected) == rows(classic, **selected)
 
 
-@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize("kept", [*in_sweeps([0]), 2])
 def test_walks_in_plain_python(kept: int, pairs: dict[int, tuple[Path, Path]]) -> None:
     """Forwards, backwards and from any place they give the records of the batches."""
     with Store.open(pairs[kept][1]) as store:

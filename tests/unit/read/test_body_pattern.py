@@ -27,11 +27,13 @@ from rmqtool.read.store import Store
 from tests.support.dumps import Result
 from tests.support.exports import append_numbered, small_store
 from tests.support.stores import Library
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import unchanged
 
-pytestmark = pytest.mark.usefixtures("json_lines")
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("json_lines")]
 
 CLEAN = "ok_540_clean"
+SMALL = "ok_540_small_propcrc"
 PATTERNS = ("order", r"green north\.", "20[0-9]{2} order", "(?i)ORDER DONE", "}", "nothing like it", r"\x00")
 
 Run = Callable[..., Result]
@@ -113,7 +115,7 @@ def test_plain_text_is_a_literal() -> None:
 @pytest.mark.parametrize("text", PATTERNS)
 def test_every_way_of_reading_finds_the_same(text: str, cases: Library, run: Run, tmp_path: Path) -> None:
     """Plainly and compiled, with and without bodies, through queues, as rows and as files."""
-    path = cases.path(CLEAN)
+    path = cases.path(CLEAN if IS_WHOLE else SMALL)
     chosen = Selection(grep=BodyPattern(text))
     with Store.open(path) as store:
         wanted = expected(store, text)

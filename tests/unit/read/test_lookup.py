@@ -25,7 +25,7 @@ from rmqtool.storage.open_files import OpenFiles
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.lookups import held_keys, queries_of, times_of
 from tests.support.stores import Library, case, real_cases
-from tests.support.sweep import sample
+from tests.support.sweep import IS_WHOLE, in_sweeps, sample
 
 pytestmark = pytest.mark.sweep
 
@@ -82,7 +82,8 @@ def test_times_are_answered_as_java_does(name: str, cases: Library) -> None:
         assert store.profile.name == str(case(name).version)[:3]
         queries = times_of(name)
         batches = [query for query in queries if "BatchCQ" in query.topic]
-        for query in (*queries[LEVEL.index(name) % 3 :: 3], *batches):
+        share = 3 if IS_WHOLE else 24
+        for query in (*queries[LEVEL.index(name) % share :: share], *batches):
             place = (store, *query[:3])
             assert offset_by_time(*place) == query.offset, query
             assert query.upper is None or offset_by_time(*place, "upper") == query.upper, query
@@ -114,7 +115,7 @@ def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
     """With and without the topic, none more and none less, all through the index."""
     with Store.open(cases.path(name)) as store:
         held = held_keys(store)
-        for key in list(held)[:: max(len(held) // 60, 1)]:
+        for key in list(held)[:: max(len(held) // (60 if IS_WHOLE else 12), 1)]:
             looked = SearchReport()
             hits = list(lookup(store, key, looked=looked))
             assert [hit.stored.physical_offset for hit in hits] == [
@@ -276,7 +277,7 @@ def test_what_the_index_should_know_and_does_not(damage: str, tmp_path: Path) ->
             ]
 
 
-@pytest.mark.parametrize("count", [40, 4000])
+@pytest.mark.parametrize("count", [40, *in_sweeps([4000])])
 def test_a_lost_page_of_slots_hides_no_message(count: int, tmp_path: Path) -> None:
     """The newer index file has the keys too: what the older one holds of them is found all the same."""
     root, shape = tmp_path / "store", Shape(5000, 2 * count)

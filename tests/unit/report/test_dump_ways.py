@@ -30,8 +30,8 @@ from rmqtool.report.export.lines import CellMaker, LineFormat, LineMaker, can_be
 from tests.support.build_store import file_name, write_log
 from tests.support.dumps import SMALL, Dump
 from tests.support.records import record as make_record
-from tests.support.stores import VERSIONS, Library, case_names, variant_id, variants
-from tests.support.sweep import IS_WHOLE, sample
+from tests.support.stores import VERSIONS, Library, case_names, is_large, variant_id, variants
+from tests.support.sweep import IS_WHOLE, in_sweeps, paired, sample
 
 pytestmark = pytest.mark.sweep
 
@@ -40,6 +40,12 @@ LARGE = 1000  # messages
 LOGS = [name for name in case_names() if "_cl" in name or name.startswith(("ok_", "torn_", "old_un01"))]
 QUEUES = [name for name in case_names() if name not in LOGS]
 DAMAGED = [f"{version}:{variant_id(each)}" for version in VERSIONS for each in variants(version)[::10]]
+# Each is read record by record once for each selection: the default run takes those of some hundred messages.
+SMALL_LOGS = [name for name in LOGS if not is_large(name)]
+LARGE_LOGS = in_sweeps([name for name in LOGS if is_large(name)])
+CLEAN_DAMAGED = [name for name in DAMAGED if ":clean:" in name]
+KILLED_DAMAGED = in_sweeps([name for name in DAMAGED if ":clean:" not in name])
+SOME = [*sample(SMALL_LOGS, 15), *LARGE_LOGS, *sample(CLEAN_DAMAGED, 60), *KILLED_DAMAGED]
 FORMS = (
     RowFormat(), RowFormat(body="none"), RowFormat(body="hex"), RowFormat(body_limit=100),
     RowFormat(names=("topic", "body", "stored_body", "system")), RowFormat(names=("physical_offset",)),
@@ -128,7 +134,7 @@ def opened(name: str, cases: Library, tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 16), *sample(QUEUES, 40), *sample(DAMAGED, 40)])
+@pytest.mark.parametrize("name", [*SOME, *sample(QUEUES, 40)])
 def test_rows_and_findings_are_the_same(name: str, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         due = due_of(store)
@@ -150,8 +156,7 @@ def test_a_torn_last_record_that_a_queue_leads_to(cases: Library, tmp_path: Path
         assert both.dump.access is not None and both.dump.access.kind == "queue"
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
-@pytest.mark.parametrize("format", ["jsonl", "csv"])
+@pytest.mark.parametrize(("name", "format"), paired(SOME, ["jsonl", "csv"]))
 def test_lines_are_those_of_rows(name: str, format: LineFormat, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         due = due_of(store)
@@ -176,7 +181,7 @@ def line_of(row: dict[str, Any], names: tuple[str, ...], format: LineFormat) -> 
     return ",".join(csv_text(field_value(row, name)) for name in names).encode() + b"\n"
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
+@pytest.mark.parametrize("name", SOME)
 def test_a_table_of_cells_is_that_of_rows(
     name: str, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
@@ -217,7 +222,7 @@ def note_cells(each: Any, made: list[TextColumns]) -> Any:
     return each
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
+@pytest.mark.parametrize("name", SOME)
 def test_raw_is_what_the_files_hold(name: str, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         rows = Both(store, Selection()).plain(RowFormat())
