@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.verdicts import (
     OFFSETS_ARE_LOST,
+    OFFSETS_LOST,
     by_name,
     cost_of_start,
     disk_text,
@@ -54,7 +55,7 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         return
     elif all(start.prediction is not None for start in starts):
         yield from start_sentences(_predictions(starts), more=bool(found.lost))
-        if any(each.name == "CF08" for each in found.diagnoses):
+        if any(each.name == OFFSETS_LOST for each in found.diagnoses):
             yield OFFSETS_ARE_LOST
     elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
         yield "Do not start the broker before you have read what follows."

@@ -11,6 +11,7 @@ import typer
 from rmqtool.commands import changes, options
 from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, OFFSETS_LOST
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -94,8 +95,8 @@ def rebuild(
         output.note(f"rmqtool: {_done(planned, applied)}")
         if applied is not None and applied.backup is not None:
             changes.note_undo_command(output, store, applied.backup)
-        _notes(planned, output)
         with store.open() as opened:
+            _notes(opened, planned, output)
             unknown = _unknown(opened, planned)
         return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unknown)
     return _show(store, _request(only, selected), change, output, jobs)
@@ -131,7 +132,7 @@ def _show(
     opened, planned = changes.show(store, change, output, make)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
-    _notes(planned, output)
+    _notes(opened, planned, output)
     if planned.refusals:
         output.note(f"rmqtool: --apply is refused: {planned.refusals[0].reason}; see rmqtool recover")
     elif planned.plan.actions:
@@ -182,10 +183,15 @@ def _done(planned: Planned, applied: Applied | None) -> str:
     return f"{counted(applied.actions, 'change')}, {format_size(applied.bytes_changed)}{backup}"
 
 
-def _notes(planned: Planned, output: Output) -> None:
+def _notes(store: Store, planned: Planned, output: Output) -> None:
+    from rmqtool.read.lost_config import lost_config
+
     for text in planned.rebuild.warnings:
         output.note(f"rmqtool: {text}")
     topics = sorted({topic for topic, _ in planned.rebuild.deleted})
     if topics:
         names = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
         output.note(f"rmqtool: topics.json does not have {names}: --topic rebuilds their queues")
+    messages = {topic: 1 for topic, _ in planned.rebuild.queue_ends}
+    if any(each.problem.code == OFFSETS_LOST for each in lost_config(store.layout, messages)):
+        output.note(f"rmqtool: {OFFSETS_ARE_LOST}")

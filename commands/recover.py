@@ -282,7 +282,7 @@ def recover_lines(found: Row, *, undo: str | None = None, check: str | None = No
         yield f"{'refused':<13}{refusal['reason']}{needs}"
     yield from _applied_lines(found["applied"], undo)
     applied = found["applied"]
-    yield from verdict_lines(of_recover(found) if applied is None else of_repair(applied), next=check)
+    yield from verdict_lines(of_recover(found) if applied is None else of_repair(found), next=check)
 
 
 def _head(found: Row) -> Iterator[str]:

@@ -95,9 +95,9 @@ def cure(codes: Iterable[str], recover: str) -> str | None:
 
 # recover
 
-_OFFSETS_LOST = "CF08"
+OFFSETS_LOST = "CF08"
 OFFSETS_ARE_LOST = (
-    "But the committed offsets of all groups are lost: after a start, groups skip messages or receive"
+    "The committed offsets of all groups are lost: after a start, groups skip messages or receive"
     " all of them again. Copy consumerOffset.json from a slave or a backup before a broker starts."
 )
 
@@ -107,7 +107,7 @@ def of_recover(found: Row) -> list[str]:
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
     sentences = list(start_sentences(found["predictions"], more=found["lost_messages"] > 0))
-    if found["applied"] is None and any(each.startswith(_OFFSETS_LOST) for each in found["warnings"]):
+    if found["applied"] is None and _has_lost_offsets(found):
         sentences.append(OFFSETS_ARE_LOST)
     if found["applied"] is None:
         sentences += _plan_sentences(found)
@@ -185,12 +185,19 @@ def _incomplete_sentence(found: Row) -> Iterator[str]:
         yield f"{by_name(topics, 'message')} {keep}, but may have lost keys, tags and other properties."
 
 
-def of_repair(applied: Row) -> list[str]:
-    """Say what to do once a plan was applied."""
-    if not applied["changes"]:
+def _has_lost_offsets(found: Row) -> bool:
+    return any(each.startswith(OFFSETS_LOST) for each in found["warnings"])
+
+
+def of_repair(found: Row) -> list[str]:
+    """Say what to do once the plan of recover was applied."""
+    if not found["applied"]["changes"]:
         return ["Nothing had to be changed."]
+    repaired = "The store is repaired. Check it, then start the broker."
+    if _has_lost_offsets(found):
+        repaired = f"All that can be repaired is repaired. {OFFSETS_ARE_LOST}"
     return [
-        "The store is repaired. Check it, then start the broker.",
+        repaired,
         "Keep the backup until the consumers have what they need: it restores the store only as long as no"
         " broker has written to it.",
     ]

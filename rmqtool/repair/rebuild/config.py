@@ -2,6 +2,8 @@
 
 A topic of the log gets the number of queues that its highest queue id implies, the least that it can have
 had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics.
+SELF_TEST_TOPIC, which every broker has, is written where the committed offsets are lost too: it shows that a
+broker has used the store, and the loss (CF08) stays a finding after the repair.
 
 Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 """
@@ -20,6 +22,7 @@ from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.read.lost_config import lost_config
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.repair.rebuild import Rebuild
 
+_OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
 _NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
@@ -76,6 +80,8 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     topics = topics_of(found.queue_ends, found.batch_topics, found.light)
     if source in ("file", "bak") or not topics:
         return
+    if any(each.problem.code == "CF08" for each in lost_config(store.layout, dict.fromkeys(topics, 1))):
+        topics[_OF_ALL_BROKERS.name] = _OF_ALL_BROKERS
     dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
     document = config_change.new_topics(dialect, time_ms)
     content = config_json.dump(config_change.with_topics(document, topics, dialect, time_ms), dialect)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import stat
 import sys
@@ -26,7 +27,7 @@ from rmqtool.log.events import StoredMessage
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.store import Store
-from rmqtool.report.bundle.redaction import Redaction
+from rmqtool.report.bundle.redaction import STORE_PATH, Redaction
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.out_of_reach import NOT_A_FILE
@@ -40,7 +41,17 @@ _LAST_BYTES: Final = 1 << 20
 _FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
 _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
 """Columns that hold addresses and names in other forms, or by which a body could be guessed."""
-_SECRET: Final = pattern(r"(?i)secret|passw|credential|access.?key|token")
+_SECRET: Final = pattern(r"(?i)secret|pass|credential|access.?key|token|header")
+"""What the name of a setting with a secret has in it."""
+_SECRET_IN_VALUE: Final = pattern(
+    r"(?i)(passw|secret|token|authorization|credential|access.?key)\w*[\"']?\s*[:=]"
+)
+_HARMLESS: Final = pattern(r"[+-]?\d+(\.\d+)?|true|false|(\d+[smhd]\s*)+", re.IGNORECASE)
+_SHOWN_REDACTED: Final = frozenset({
+    "brokerRole", "flushDiskType", "storeType", "deleteWhen", "messageDelayLevel", "brokerName",
+    "brokerClusterName", "brokerIP1", "brokerIP2", "namesrvAddr",
+})  # fmt: skip
+"""Settings whose text is one of a few words, or has a pseudonym."""
 _FREE_TEXT: Final = frozenset({"expression", "compiledData", "bloomFilterData"})
 """Members of consumerFilter.json that are written by users, or made of that."""
 _NAMES_IN: Final = (
@@ -109,7 +120,11 @@ def _listed(listing: Listing, folder: Path, name: str) -> Iterator[Row]:
 
 
 def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
-    """The configuration files, parsed, and broker.conf without secrets."""
+    """The configuration files, parsed, and broker.conf without secrets.
+
+    With redaction broker.conf has only numbers, times, true and false, and the settings whose text is known:
+    any other may hold a name, an address or a password.
+    """
     folder = store.layout.config_folder
     for name in sorted(Listing().names(folder)) if folder is not None else ():
         assert folder is not None
@@ -119,10 +134,18 @@ def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
     conf = store.layout.broker_conf
     if conf is not None:
         values = {
-            name: "(left out)" if _SECRET.search(name) else value
+            name: value if _is_shown(name, value, redaction is not None) else "(left out)"
             for name, value in sorted(conf.values.items())
         }
         yield Part("broker.conf.json", "the broker's configuration, without secrets", values)
+
+
+def _is_shown(name: str, value: str, is_redacted: bool) -> bool:
+    if _HARMLESS.fullmatch(value.strip()):
+        return not _SECRET.search(name) or value.strip().lower() in ("true", "false")
+    if _SECRET.search(name) or _SECRET_IN_VALUE.search(value):
+        return False
+    return not is_redacted or name in _SHOWN_REDACTED or name.startswith(STORE_PATH)
 
 
 def _config(path: Path, name: str, redaction: Redaction | None) -> Part:

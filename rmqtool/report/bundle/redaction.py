@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from rmqtool.errors import FormatError, RmqtoolError
@@ -19,12 +22,24 @@ from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import read_config
+from rmqtool.storage.listing import Listing
 
 _OF_NAMES: Final = r"\w%|-"
 _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _IPV6: Final = pattern(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?\]")
 _OFFSET_ID: Final = pattern(r"(?<![0-9A-Za-z])(?:[0-9A-F]{32}|[0-9A-F]{56})(?![0-9A-Za-z])")
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
+_OF_STORES: Final = pattern(
+    r"\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|commitlog|consumequeue\w*|batchconsumequeue|index|config\w*"
+    r"|abort|checkpoint|lock|epochFileCheckpoint|timer(log|wheel|check|metrics)|compaction\w*|rocksdb\w*"
+    r"|consumer(Offset|Filter|OrderInfo)\.json|topics\.json|subscriptionGroup\.json|delayOffset\.json"
+    r"|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics|broker\.conf|kvStore|metadata"
+    r"|dledger-\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|tieredStoreMetadata\.json"
+)
+"""Names of files and folders that brokers make; each may end with .bak or .tmp."""
+_FILES_MAX: Final = 20_000
+STORE_PATH: Final = "storePath"
+"""Settings with this prefix are folders, which have pseudonyms."""
 
 
 class Redaction:
@@ -134,9 +149,32 @@ def names_of(store: Store, redaction: Redaction) -> None:
     conf = store.layout.broker_conf
     if conf is not None:
         redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
+        for name in conf.values:
+            if name.startswith(STORE_PATH):
+                redaction.add("path", map(str, conf.paths(name)))
         for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
             hosts = (conf.text(name) or "").replace(",", ";").split(";")
             redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])
     path = str(store.location.path)
-    redaction.add("path", [path, str(root), os.path.realpath(path)])
+    redaction.add("path", [path, str(root), os.path.realpath(path), _mount_point(os.path.realpath(path))])
+    if root is not None:
+        redaction.add("file", islice(_foreign_names(Path(root)), _FILES_MAX))
     redaction.add("broker", broker_names([path], None))
+
+
+def _mount_point(path: str) -> str:
+    folders = (str(each) for each in (Path(path), *Path(path).parents))
+    return next(filter(os.path.ismount, folders)).rstrip("/")
+
+
+def _foreign_names(root: Path) -> Iterator[str]:
+    """The names below a folder that are not a broker's, those of topics among them."""
+    listing, folders = Listing(), [root]
+    while folders:
+        folder = folders.pop()
+        for name, status in sorted(listing.entries(folder)):
+            plain = name.removesuffix(".bak").removesuffix(".tmp")
+            if not _OF_STORES.fullmatch(plain):
+                yield name
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(folder / name)

@@ -98,7 +98,7 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "recover", root)
     assert code == 1 and "nothing that recover can repair: see the warnings" in out
     assert "consumeFromWhere" in out and "from a slave" in out and "delivered again" in out
-    assert "the committed offsets of all groups are lost" in out.partition("\nverdict ")[2]
+    assert "The committed offsets of all groups are lost" in out.partition("\nverdict ")[2]
     _, out, _ = run(capsys, "recover", root, "--format", "json")
     assert [text[:4] for text in json.loads(out)["warnings"]] == ["CF07", "CF08"]
     shutil.rmtree(root / "config")
@@ -144,3 +144,19 @@ def test_a_trace_says_that_nobody_reads(
     _, out, err = run(capsys, "lookup", root, *asked)
     assert not any(json.loads(line)["kind"] == "group" for line in out.splitlines())
     assert "unknown: consumer groups: config/consumerOffset.json and its .bak are missing" in err
+
+
+@pytest.mark.parametrize("command", ["recover", "rebuild"])
+def test_a_repair_does_not_hide_the_loss(
+    command: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The topics are written again; that the offsets of groups are lost is said then and later."""
+    root = store_copy("ok_540_clean")
+    shutil.rmtree(root / "config")
+    shutil.rmtree(root / "consumequeue")
+    _, out, err = run(capsys, command, root, "--apply", *(["--yes"] if command == "recover" else []))
+    assert "The committed offsets of all groups are lost" in " ".join((out + err).split())
+    assert (root / "config/topics.json").exists() and "start the broker." not in out
+    assert lost(capsys, root) == {"CF07", "CF08", "CF09"}
+    _, _, err = run(capsys, command, root)
+    assert (command == "recover") or "The committed offsets of all groups are lost" in err

@@ -187,6 +187,44 @@ def test_secrets_and_what_is_refused(bundle: Bundle, cases: Library, tmp_path: P
     assert code == 4 and not (path / "x.tar.gz").exists()
 
 
+def test_what_may_be_a_secret_or_a_name_is_left_out(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
+    """Of broker.conf: passwords in values too, and with --redact every text that is not known."""
+    conf = tmp_path / "broker.conf"
+    secrets = {
+        "initAuthenticationUser": '{"username":"acme1","password":"hush1"}',
+        "metricsGrpcExporterHeader": "Authorization:hush2", "initRocketmqAclPass": "hush3",
+    }  # fmt: skip
+    names = {
+        "controllerAddr": "ctl.acme2.example:9878", "metricsLabel": "instance_id:acme3",
+        "authConfigPath": "/acme4",
+    }  # fmt: skip
+    plain = {"fileReservedTime": "72", "traceOn": "true", "messageDelayLevel": "1s 5s 2h", "deleteWhen": "04"}
+    names["storePathCommitLog"] = str(cases.path("ok_540_clean") / "commitlog")
+    conf.write_text("".join(f"{name}={value}\n" for name, value in {**secrets, **names, **plain}.items()))
+    _, files = bundle(cases.path("ok_540_clean"), "--broker-conf", conf)
+    known = json.loads(files["broker.conf.json"])
+    assert known == dict.fromkeys(secrets, "(left out)") | names | plain
+    _, files = bundle(cases.path("ok_540_clean"), "--broker-conf", conf, "--redact", name="c.tar.gz")
+    known = json.loads(files["broker.conf.json"])
+    assert plain.items() <= known.items() and known["storePathCommitLog"].startswith("path-")
+    assert not any(b"acme" in data or b"hush" in data for data in files.values())
+
+
+def test_names_of_other_files_are_replaced(
+    bundle: Bundle, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Files and folders that no broker makes; those of a broker keep their names."""
+    root = store_copy("ok_540_clean")
+    (root / "acme-orders.txt").write_text("x")
+    (root / "commitlog/acme-notes").mkdir()
+    (root / "commitlog/acme-notes/acme.txt").write_text("x")
+    _, files = bundle(root, "--redact")
+    assert not any(b"acme" in data for data in files.values())
+    shown = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
+    kept = {"commitlog/00000000000000000000", "config/topics.json", "checkpoint", "index"}
+    assert kept <= shown and not any(path.startswith("config/file-") for path in shown)
+
+
 def test_names_are_replaced_where_they_stand_alone() -> None:
     """Longer names first; parts of other words stay."""
     redaction = Redaction()
