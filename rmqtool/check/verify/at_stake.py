@@ -14,19 +14,28 @@ _READ_MAX = 10_000  # units whose records are read
 
 
 def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
-    """The ranges [start, stop) of the log in which findings have lost records."""
-    return [
-        (each.physical_offset, each.physical_offset + each.length)
-        for each in findings
-        if each.problem.severity == "error" and each.problem.code.startswith("CL")
-        if each.physical_offset is not None and each.length
-    ]
+    """The ranges [start, stop) of the log in which findings have lost records.
+
+    Of a file that is too short it is what the file lacks: all that it has is checked, and found by itself.
+    """
+    ranges = []
+    for each in findings:
+        if each.problem.severity != "error" or not each.problem.code.startswith("CL"):
+            continue
+        if each.physical_offset is None or not each.length:
+            continue
+        start, stop = each.physical_offset, each.physical_offset + each.length
+        if each.problem.code == "CL21":
+            start, stop = stop, start + int(each.detail["expected_bytes"])
+        if start < stop:
+            ranges.append((start, stop))
+    return ranges
 
 
 def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str, int] | None:
     """How many messages of each topic begin in ranges [start, stop) of the log and are not sound, by queues.
 
-    A range may begin with a record that is sound but for its end. None if there are too many queues and
+    A message in several queues counts once, a message in no queue does not. A range may begin with a record that is sound but for its end. None if there are too many queues and
     ranges, or too many units in them, or the queues cannot be read.
     """
     try:
@@ -36,6 +45,7 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
     if len(queues) * len(ranges) > _SEARCHES_MAX:
         return None
     counts: dict[str, int] = {}
+    found: set[int] = set()
     left = _READ_MAX
     for (topic, _), queue in queues.items():
         try:
@@ -44,15 +54,20 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
                 left -= len(numbers)
                 if left < 0:
                     return None
-                count = sum(not _is_sound(store, queue, number) for number in numbers)
-                if count:
-                    counts[topic] = counts.get(topic, 0) + count
+                offsets = (_offset_if_lost(store, queue, number) for number in numbers)
+                lost = {offset for offset in offsets if offset is not None} - found
+                found |= lost
+                if lost:
+                    counts[topic] = counts.get(topic, 0) + len(lost)
         except InputError:  # a queue that cannot be read is a finding
             continue
     return counts
 
 
-def _is_sound(store: Store, queue: AnyQueue, number: int) -> bool:
+def _offset_if_lost(store: Store, queue: AnyQueue, number: int) -> int | None:
+    """The physical offset to which a unit points, if no sound record is there."""
     unit = queue.by_number(number)
-    stored = None if unit is None else store.find(unit.physical_offset)
-    return stored is not None and not stored.status
+    if unit is None:
+        return None
+    stored = store.find(unit.physical_offset)
+    return unit.physical_offset if stored is None or stored.status else None
