@@ -32,6 +32,10 @@ from tests.support.whole_store import write_everything
 
 PARTS = ("read", "write")
 ROWS = 5000
+COMPILED_FROM = (
+    (log_items, "PLAIN_BYTES"), (messages, "PLAIN_BYTES"), (by_key, "_MANY"), (json_rows, "COMPILED_FROM"),
+)  # fmt: skip
+"""What decides whether a command uses plain Python or kernels: here always kernels."""
 READING = (
     "dump {store} --format csv", "dump {store}", "dump {store} --grep x", "dump {store} --filter TAGS='a'",
     "dump {store} --topic TopicTest --format jsonl", "lookup {store} --keys-from {keys}",
@@ -83,7 +87,8 @@ def main(arguments: list[str]) -> int:
             subprocess.Popen([sys.executable, "-m", "tests.tools.kernels", part], cwd=ROOT) for part in PARTS
         ]
         return max(process.wait() for process in started)
-    log_items.PLAIN_BYTES = messages.PLAIN_BYTES = by_key._MANY = json_rows.COMPILED_FROM = -1
+    for module, name in COMPILED_FROM:
+        setattr(module, name, -1)
     with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("wb") as nowhere:
         with os.fdopen(os.dup(2), "w") as stderr:
             os.dup2(nowhere.fileno(), 1)
