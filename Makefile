@@ -41,8 +41,10 @@ demo: .venv/base
 	$(BIN)/python -m tests.support.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
+# The kernels are compiled first, once: else the processes of the tests and of Spark would each compile them.
 test: .venv/dev | jre cc
-	@mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
+	@$(BIN)/python -m tests.tools.kernels; \
+	mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
 	@$(BIN)/python -m pytest -p no:cacheprovider --basetemp build/test-spark tests/spark >build/test-spark.log 2>&1 & spark=$$!; \
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark; code=$$?; \
 	wait $$spark || code=$$?; cat build/test-spark.log; exit $$code

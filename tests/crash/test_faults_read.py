@@ -24,7 +24,7 @@ from tests.support.whole_store import write_everything
 
 pytestmark = pytest.mark.sweep
 
-SAMPLE = 4  # operations of a command
+SAMPLE = 2  # operations of a command
 PAGE = 4096
 
 

@@ -32,7 +32,7 @@ from tests.support.trees import tree_rows
 pytestmark = pytest.mark.sweep
 
 SWEEP = os.environ.get("RMQTOOL_CRASH_SWEEP", "")
-SAMPLE = int(SWEEP) if SWEEP.isdigit() else 2  # moments of one kind and store
+SAMPLE = int(SWEEP) if SWEEP.isdigit() else 1  # moments of one kind and store
 MANY = "much at once"
 STORES = ("gap_cl02_zero_hole", "gap_cq13_queue_missing", MANY)
 LARGE = "gap_cl20_missing_file"  # of thousands of messages

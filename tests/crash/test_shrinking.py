@@ -34,7 +34,7 @@ from tests.support.whole_store import keyed, write_everything, write_whole
 
 pytestmark = pytest.mark.sweep
 
-SAMPLE = 4  # operations of a command
+SAMPLE = 2  # operations of a command
 ENDS = (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED, EXIT_IN_USE)
 
 

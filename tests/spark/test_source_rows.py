@@ -21,10 +21,14 @@ from rmqtool.spark.partitions import plan_scan, unit_places
 from rmqtool.spark.pushdown import pushed_of
 from tests.spark.frames import Row, library_rows, read, read_pieces, read_table
 from tests.support.stores import Library, case_names
+from tests.support.sweep import in_sweeps
+
+pytestmark = pytest.mark.sweep
 
 CLEAN = "ok_540_clean"
 STORES = (
-    CLEAN, "ok_497_small_ipv6", "ok_533_small_propcrc", "ok_540_expired", "torn_540_killed_burst",
+    *in_sweeps([CLEAN, "torn_540_killed_burst"]),  # the messages of CLEAN are in stores with damage too
+    "ok_497_small_ipv6", "ok_533_small_propcrc", "ok_540_expired", "torn_533_killed",
     "bad_cl03_body_crc", "bad_cl06_foreign_record", "bad_cl09_property_crc", "bad_cl13_bad_properties",
     "bad_cl14_bad_body", "bad_cl04_wrong_length", "bad_cl05_unknown_magic", "gap_cl02_zero_hole",
     "gap_cl20_missing_file", "bad_cl10_bad_blank", "old_un01_tiered",

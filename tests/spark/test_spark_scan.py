@@ -292,28 +292,29 @@ def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("CAST(12345678901234567890.123456789012345678 AS DECIMAL(38,18))",
-         "12345678901234567890.123456789012345678"),
-        ("TIMESTAMP'9999-12-31 23:59:59'", "9999-12-31T23:59:59.000+00:00"),
-        ("TIMESTAMP_NTZ'2026-03-31 02:30:00'", "2026-03-31T02:30:00.000"),
-        ("TIMESTAMP'1969-12-31 23:59:59.9995Z'", "1970-01-01T00:59:59.999500+01:00"),
-        ("named_struct('a', 1, 'a', X'ff')", {"a": 1, "a_2": "/w=="}),
-        ("map(X'61', array(1.25, NULL))", {"a": [1.25, None]}),
-        ("array(double('NaN'), double('-inf'), 0.5D)", ["NaN", "-Infinity", 0.5]),
-        ("INTERVAL '1 2' DAY TO HOUR", "1 02:00:00"),
-        ("INTERVAL '-1.5' SECOND", "-0 00:00:01.500000"),
-        ("map(true, float(0.1))", {"true": 0.1}),
-        ("TIMESTAMP'2024-06-01 12:00:00.123456Z'", "2024-06-01T14:00:00.123456+02:00"),
-        ("'reflect('", "reflect("),
-    ],
+VALUES = (
+    ("CAST(12345678901234567890.123456789012345678 AS DECIMAL(38,18))",
+     "12345678901234567890.123456789012345678"),
+    ("TIMESTAMP'9999-12-31 23:59:59'", "9999-12-31T23:59:59.000+00:00"),
+    ("TIMESTAMP_NTZ'2026-03-31 02:30:00'", "2026-03-31T02:30:00.000"),
+    ("TIMESTAMP'1969-12-31 23:59:59.9995Z'", "1970-01-01T00:59:59.999500+01:00"),
+    ("named_struct('a', 1, 'a', X'ff')", {"a": 1, "a_2": "/w=="}),
+    ("map(X'61', array(1.25, NULL))", {"a": [1.25, None]}),
+    ("array(double('NaN'), double('-inf'), 0.5D)", ["NaN", "-Infinity", 0.5]),
+    ("INTERVAL '1 2' DAY TO HOUR", "1 02:00:00"),
+    ("INTERVAL '-1.5' SECOND", "-0 00:00:01.500000"),
+    ("map(true, float(0.1))", {"true": 0.1}),
+    ("TIMESTAMP'2024-06-01 12:00:00.123456Z'", "2024-06-01T14:00:00.123456+02:00"),
+    ("'reflect('", "reflect("),
 )  # fmt: skip
-def test_values_of_sql(run: Run, store: Path, value: str, shown: Any) -> None:
+"""Values of SQL, and what is shown of them."""
+
+
+def test_values_of_sql(run: Run, store: Path) -> None:
     """Nothing gets lost on the way to JSON."""
-    found = run("spark-scan", store, "--tz", "Europe/Berlin", "--sql", f"SELECT {value} AS v")
-    assert found.rows == [{"v": shown}]
+    columns = ", ".join(f"{value} AS v{number}" for number, (value, _) in enumerate(VALUES))
+    found = run("spark-scan", store, "--tz", "Europe/Berlin", "--sql", f"SELECT {columns}")
+    assert found.rows == [{f"v{number}": shown for number, (_, shown) in enumerate(VALUES)}]
 
 
 def test_names_of_sql_that_are_there_twice(run: Run, store: Path) -> None:

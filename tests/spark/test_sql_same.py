@@ -9,6 +9,9 @@ import pytest
 
 from tests.spark.scan_runs import Row, Run, runner
 from tests.support.stores import Library
+from tests.support.sweep import sample
+
+pytestmark = pytest.mark.sweep
 
 REAL = "ok_540_clean"
 OTHER = "ok_497_expired"
@@ -46,7 +49,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", sample(QUERIES, 2))
 def test_rows_are_those_of_spark(run: Run, cases: Library, query: str) -> None:
     """Values, names, types and order."""
     path = cases.path(REAL)
