@@ -35,8 +35,9 @@ def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
 def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str, int] | None:
     """How many messages of each topic begin in ranges [start, stop) of the log and are not sound, by queues.
 
-    A message in several queues counts once, a message in no queue does not. A range may begin with a record that is sound but for its end. None if there are too many queues and
-    ranges, or too many units in them, or the queues cannot be read.
+    A message in several queues counts once, a message in no queue does not. A range may begin with a record
+    that is sound but for its end. None if there are too many queues and ranges, or too many units in them, or
+    the queues cannot be read.
     """
     try:
         queues = store.queues
