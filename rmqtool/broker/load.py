@@ -91,7 +91,7 @@ def load(
     loaded.log = files
     wrong = _wrong_type(layout, is_batch_topic) if rules.has_batch_queues else None
     if wrong is not None:
-        loaded.fails("topics.json gives this topic queues of the other type (queue.type)", wrong)
+        loaded.fails(_wrong_type_text(layout), wrong)
         return loaded
     _load_queues(loaded, loaded.queues, layout.consume_queues, layout.consume_queue_file_size, rules)
     if extended:
@@ -103,6 +103,12 @@ def load(
         loaded.recovers = True
         loaded.index = tuple(_index(loaded, layout, rules))
     return loaded
+
+
+def _wrong_type_text(layout: StoreLayout) -> str:
+    if {"topics.json", "topics.json.bak"} & layout.config.keys():
+        return "topics.json gives this topic queues of the other type (queue.type)"
+    return "topics.json is missing, so the broker expects consume queues for this topic, not batch queues"
 
 
 def _wrong_type(layout: StoreLayout, is_batch_topic: Callable[[str], bool]) -> Path | None:

@@ -160,3 +160,17 @@ def test_a_repair_does_not_hide_the_loss(
     assert lost(capsys, root) == {"CF07", "CF08", "CF09"}
     _, _, err = run(capsys, command, root)
     assert (command == "recover") or "The committed offsets of all groups are lost" in err
+
+
+def test_a_start_without_topics_fails_for_a_reason_that_is_true(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker takes a topic with batch queues for one with consume queues: no file says so."""
+    root = store_copy("ok_540_clean")
+    shutil.rmtree(root / "config")
+    _, out, _ = run(capsys, "recover", root, "--format", "json")
+    errors = {row["broker"]: row["load_error"] for row in json.loads(out)["predictions"]}
+    assert errors["4.9"] is None
+    assert errors["5.4"] == (
+        "topics.json is missing, so the broker expects consume queues for this topic, not batch queues"
+    )
