@@ -49,7 +49,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
     "receive": {
         READ: "--from --once --until --config-every --ha-only --controller --truncate",
-        CHANGE: "--commitlog-file-size --reserve --max-age --max-bytes",
+        CHANGE: "--dispatch --commitlog-file-size --reserve --max-age --max-bytes",
         NETWORK: "--metrics",
     },
     "send-log": {READ: "--once --listen --slave --controller"},
@@ -194,7 +194,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
          "rmqtool warm STORE --last 50G --io-limit 100M"),
     ),
     "receive": (
-        ("Keep a live backup of a broker", "rmqtool receive 10.0.0.1:10911 /backup/store"),
+        ("Keep a live backup of a broker, on which another one can start at once",
+         "rmqtool receive 10.0.0.1:10911 /backup/store --dispatch"),
         ("Copy what the broker has now, and stop", "rmqtool receive 10.0.0.1:10911 /backup/store --once"),
         ("Receive what was stored before a time, and stop",
          "rmqtool receive 10.0.0.1:10911 NEW --until '2026-01-31 14:30'"),

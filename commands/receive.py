@@ -85,6 +85,9 @@ class ReceiveOptions(Group):
             help="With --ha-only: size of the master's commit log files; needed for a new store.",
         ),
     ] = None
+    dispatch: Annotated[
+        bool, typer.Option("--dispatch", help="Keep consume queues and index too, level with the log.")
+    ] = False
     reconnect: Annotated[
         bool,
         typer.Option("--reconnect/--no-reconnect", help="Connect again when the connection is lost."),
@@ -157,6 +160,7 @@ class ReceiveOptions(Group):
             truncate=self.truncate,
             max_age_seconds=None if self.max_age is None else parse_duration(self.max_age) / 1000,
             max_bytes=self.max_bytes,
+            dispatch=self.dispatch,
             config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
         )
 
@@ -189,9 +193,14 @@ def receive(
 
     Topics, subscription groups, consumer offsets and delay offsets are fetched too. They are written once the
     log has reached the end that the master had after they were fetched, so that no consumer offset in STORE
-    is beyond its log; with --until in the past they are not written. Queues and index are not received:
-    build them with `rmqtool rebuild STORE --apply` before a broker starts on STORE, because 5.4 would build
-    them for the last ten log files only.
+    is beyond its log; with --until in the past they are not written.
+
+    Queues and index are not received. With --dispatch the command builds them from the log as it comes, with
+    the sizes and settings of the master: a broker then starts on STORE at once, and `rmqtool serve STORE
+    --live` serves messages as they arrive. They are built from bytes that are on the device. A run that was
+    killed is continued where they were complete. Without --dispatch build them with
+    `rmqtool rebuild STORE --apply` before a broker starts on STORE, because 5.4 would build them for the last
+    ten log files only.
 
     From a master in controller mode (5.x) the command receives as a learner, which producers never wait for.
     It keeps the epochs, and is refused where they say that a new master lacks the end of this log; with
@@ -289,6 +298,7 @@ def _row(store: str, request: ReceiveRequest, progress: Progress) -> dict[str, A
         "acknowledged_offset": progress.acknowledged,
         "master_end_offset": progress.master_end,
         "lag_bytes": progress.lag_bytes,
+        "dispatched_offset": progress.dispatched,
         "confirmed_offset": progress.confirmed,
         "epoch": progress.epoch,
         "truncated_bytes": progress.truncated,

@@ -258,8 +258,9 @@ from commit log folders outside STORE are in DIR/outside, under their full paths
 ## The host of the broker is lost
 
 A copy that `rmqtool receive` has kept on another host is a store: it has the log, the topics, the groups and
-the consumer offsets. Stop `receive`. Build the queues, with the broker.conf of the lost broker if its file
-sizes are not the default ones, and start a broker with this configuration on the copy:
+the consumer offsets. Stop `receive`. A copy that was kept with `--dispatch` has the queues and the index too.
+Otherwise build them, with the broker.conf of the lost broker if its file sizes are not the default ones. Then
+start a broker with this configuration on the copy:
 
 ```text
 rmqtool rebuild COPY --apply --broker-conf broker.conf

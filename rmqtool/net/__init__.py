@@ -18,6 +18,7 @@ A store for stock clients. It is never written, and nothing in a request is used
 Replication:
 
     receive.py          a slave: the log of a master, into a store (ha_connection.py, replica.py, log_end.py)
+    dispatching.py      queues and index of what was received (dispatch_mark.py)
     config_sync.py      the configuration of the master, in the order that loses nothing (broker_client.py)
     send_log.py         a master: the log of a store, to slaves
 """

@@ -33,7 +33,10 @@ class RequestRefusedError(InputError):
 
 
 class BrokerFacts(NamedTuple):
-    """What a broker says of itself. Offsets are physical; `version` is a text such as V5_4_0."""
+    """What a broker says of itself. Offsets are physical; `version` is a text such as V5_4_0.
+
+    `settings` is its whole configuration, by name.
+    """
 
     name: str
     cluster: str
@@ -44,6 +47,7 @@ class BrokerFacts(NamedTuple):
     ha_port: int
     min_offset: int
     max_offset: int
+    settings: dict[str, str]
 
 
 def ask(address: Address, code: Request | int, fields: dict[str, str] | None = None) -> remoting.Command:
@@ -118,6 +122,7 @@ def facts_of(address: Address) -> BrokerFacts:
         ha_port=_number(address, properties, "haListenPort", 1, 65_535),
         min_offset=min_offset,
         max_offset=max_offset,
+        settings=properties,
     )
 
 

@@ -27,6 +27,7 @@ from rmqtool.log.arriving import PAD
 from rmqtool.net import broker_client
 from rmqtool.net.broker_client import BrokerFacts, RequestRefusedError
 from rmqtool.net.config_sync import ConfigSync
+from rmqtool.net.dispatching import Dispatching
 from rmqtool.net.ha_connection import (
     HEARTBEAT_SECONDS,
     Address,
@@ -50,6 +51,7 @@ _BATCH_BYTES = 8 << 20
 _FLUSH_SECONDS = 1.0  # without --ack flushed
 _UNFLUSHED_BYTES = UNSYNCED_BYTES // 2 - _BATCH_BYTES
 _TICK_SECONDS = 0.2
+_LEVEL_SECONDS = 0.02
 _HEAD_BYTES = max(layout.size for layout in form.HEADS.values())
 _RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0)
 _EXPIRE_SECONDS = 10.0
@@ -75,6 +77,7 @@ class ReceiveRequest:
         retries: connect again when the connection is lost.
         max_age_seconds: delete log files that were last written at least so long ago; None: none.
         max_bytes: delete the oldest log files while those that follow hold so many bytes; None: none.
+        dispatch: keep queues and index too.
         truncate: in controller mode: cut what the log has after the last epoch that both logs have.
     """
 
@@ -92,6 +95,7 @@ class ReceiveRequest:
     truncate: bool = False
     max_age_seconds: float | None = None
     max_bytes: int | None = None
+    dispatch: bool = False
 
 
 @dataclass(slots=True)
@@ -112,6 +116,7 @@ class Progress:
     configs: int = 0
     truncated: int = 0
     expired: int = 0
+    dispatched: int = -1
 
     @property
     def lag_bytes(self) -> int | None:
@@ -147,6 +152,7 @@ class Receiver:
         self._replica: Replica | None = None
         self._facts: BrokerFacts | None = None
         self._config: ConfigSync | None = None
+        self._dispatching: Dispatching | None = None
         self._flushed_at = self._expired_at = 0.0
         self._is_done = False
         self._has_reached = False  # the HA port of a broker that has said that it is one
@@ -176,7 +182,13 @@ class Receiver:
             if facts is not None:
                 self._config = ConfigSync(request.address, replica.root, replica.profile, self._safe_end,
                                           request.config_seconds)  # fmt: skip
+            if request.dispatch:
+                self._dispatching = Dispatching(
+                    replica, None if facts is None else facts.settings,
+                    None if facts is None else request.address, lambda: self.progress.confirmed,
+                )  # fmt: skip
             self._receive(replica)
+            self._finish_dispatch()
         finally:
             self._close()
         return self.progress
@@ -190,8 +202,27 @@ class Receiver:
                 self._config.stop()
             if self._replica is not None:
                 replica, self._replica = self._replica, None
-                replica.close()
-                self.progress.flushed = replica.flushed
+                is_sound = False
+                try:
+                    if self._dispatching is not None:
+                        replica.flush()
+                        self._dispatching.stop()
+                        self.progress.dispatched = self._dispatching.position
+                    is_sound = True
+                finally:
+                    replica.close(is_sound=is_sound)
+                    self.progress.flushed = replica.flushed
+
+    def _finish_dispatch(self) -> None:
+        """Wait until queues and index are level with the log. Raises as `run`."""
+        dispatching = self._dispatching
+        if dispatching is None or self._replica is None:
+            return
+        self._flush(self._replica)
+        while not dispatching.is_level:
+            dispatching.raise_failure(waits=self._request.retries)
+            self._pause(_LEVEL_SECONDS)
+        dispatching.raise_failure(waits=False)
 
     def _look(self) -> None:
         """Ask the broker what it is. Raises as `run`."""
@@ -226,7 +257,13 @@ class Receiver:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _TICK_SECONDS))
-            self._tick(self.progress)
+            self._show()
+
+    def _show(self) -> None:
+        if self._dispatching is not None:
+            self._dispatching.raise_failure()
+            self.progress.dispatched = self._dispatching.position
+        self._tick(self.progress)
 
     def _connection(self, replica: Replica) -> None:
         """One connection, until it is lost or there is a reason to end."""
@@ -270,7 +307,10 @@ class Receiver:
         self._look_at_config()
         if stream.is_compared and time.monotonic() - self._expired_at >= _EXPIRE_SECONDS:
             self._expire(replica)
-        self._tick(self.progress)
+        if self._dispatching is not None and stream.is_compared:
+            with self._hold():
+                self._dispatching.start()
+        self._show()
         self._end_if_done(replica, stream)
 
     def _is_a_master(self, replica: Replica) -> None:
@@ -310,7 +350,8 @@ class Receiver:
             rules.append(OwnRules(before_offset=replica.flushed - request.max_bytes))
         if rules and replica.flushed > replica.start:
             with self._hold():
-                self.progress.expired += replica.expire(rules, time.time_ns() // 1_000_000)
+                until = replica.flushed if self._dispatching is None else self._dispatching.saved
+                self.progress.expired += replica.expire(rules, until, time.time_ns() // 1_000_000)
 
     def _is_flush_due(self, replica: Replica) -> bool:
         """Bytes that are not flushed must not reach beyond what is compared after a loss of power."""
@@ -369,12 +410,14 @@ class Receiver:
             )  # fmt: skip
         with self._hold():
             length = replica.end - point
+            if self._dispatching is not None:
+                self._dispatching.stop()
             replica.cut(point)
             self.progress.truncated += length
             self.progress.end = self.progress.flushed = point
         self._note(
-            f"cut {length} bytes at {point}: {replica.master}, a new master, does not have them;"
-            " `rmqtool rebuild` cuts queues and index"
+            f"cut {length} bytes at {point}: {replica.master}, a new master, does not have them"
+            + ("" if self._request.dispatch else "; `rmqtool rebuild` cuts queues and index")
         )
 
     def _check_range(self, replica: Replica, facts: BrokerFacts) -> None:

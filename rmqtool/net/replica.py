@@ -25,6 +25,7 @@ from rmqtool.formats.epoch import Entry
 from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.log.frames import Frames, walk
+from rmqtool.net.dispatch_mark import lower_mark
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
 from rmqtool.storage import config_files, lock, permission
@@ -68,6 +69,7 @@ class Replica:
         master: what errors call the master.
         start: physical offset where its log begins; -1 before the first byte.
         log: its end; None before the first byte.
+        was_unclean: the run before this one was killed.
         profile: the version whose files it gets.
     """
 
@@ -90,11 +92,11 @@ class Replica:
         self._layout = layout
         self._options = options
         self._state = StateFiles(root, options.profile)
-        self._is_unclean = layout.abort is not None
+        self.was_unclean = self._is_unclean = layout.abort is not None
         self._is_open = False
         self._saved_epochs: list[Entry] = []
         self._written = -1 if end is None else end.written
-        self._rest_until = -1  # the bytes before it follow a blank
+        self._rest_from = self._rest_until = -1  # what lies between follows the last record of a file
         self._arriving: Arriving | None = None
         self._files: dict[int, StoreFile] = {file.file_from_offset: file for file in layout.commit_log}
         if end is not None:
@@ -115,6 +117,12 @@ class Replica:
     def flushed(self) -> int:
         """The physical offset up to which the log is on the device; -1 before the first byte."""
         return -1 if self.log is None else self.log.flushed
+
+    @property
+    def dispatchable(self) -> int:
+        """The physical offset up to which records are on the device: `flushed`, or where a blank begins."""
+        flushed = self.flushed
+        return self._rest_from if self._rest_from < flushed < self._rest_until else flushed
 
     @property
     def compared_from(self) -> int:
@@ -260,6 +268,7 @@ class Replica:
             size, found = self._records(data[taken:stop], part, start, until_ms)
             records, newest = records + found.records, max(newest, found.store_timestamp)
             self.log.copy(data[taken : taken + size].data)
+            self.log.store_timestamp = newest or self.log.store_timestamp
             taken += size
             if found.is_cut:
                 return taken, Reached(records, newest, is_cut=True)
@@ -271,7 +280,7 @@ class Replica:
                     hint="rmqtool verify shows it in the master's store",
                 )
             if arriving.stop is Stop.BLANK:
-                self._rest_until = start + self.file_size
+                self._rest_from, self._rest_until = self.log.end, start + self.file_size
             elif size < part:
                 break
         return taken, Reached(records, newest)
@@ -300,8 +309,8 @@ class Replica:
             newest = max(newest, int(times.max()))
         return arriving.position - position, Reached(records, newest)
 
-    def expire(self, rules: Iterable[OwnRules], now_ms: int) -> int:
-        """Delete the oldest log files that one of the rules lets go; returns their bytes.
+    def expire(self, rules: Iterable[OwnRules], until: int, now_ms: int) -> int:
+        """Delete the oldest log files that one of the rules lets go and that end by `until`; their bytes.
 
         As in a broker, files go in their order, and the last one and the one with the newest message stay.
         Raises UnreadableError, UnwritableError.
@@ -310,13 +319,14 @@ class Replica:
         disks = Disks({}, (), 0)
         decided = [by_own_rules(files, (), disks, rule, now_ms, self.flushed) for rule in rules]
         going = max((sum(each.expires for each in one) for one in decided), default=0)
-        for file in files[:going]:
+        gone = [file for file in files[:going] if file.end <= until]
+        for file in gone:
             path = Path(file.path)
             disk.remove(path)
             disk.sync_folder(path.parent)
             self._files.pop(file.start, None)
             self.start = file.end
-        return sum(file.size for file in files[:going])
+        return sum(file.size for file in gone)
 
     def _held_files(self) -> dict[int, StoreFile]:
         """The files up to the end, by their starts."""
@@ -341,6 +351,7 @@ class Replica:
             raise RefusedError("no record ends here: the log cannot be cut", path=self.root,
                                physical_offset=offset)  # fmt: skip
         self._mark_open()
+        lower_mark(self.root, offset, self.start)
         self.log.close()
         for file in sorted(self._listed(), key=lambda each: each.file_from_offset, reverse=True):
             if file.file_from_offset > start or file.file_from_offset == start == offset > self.start:
@@ -349,7 +360,7 @@ class Replica:
         if offset > start or offset == self.start:
             self._clear(self._path(start), offset - start, self.file_size)
         layout = detect(self.root, queues=False)
-        self._layout, self._written, self._rest_until = layout, -1, -1
+        self._layout, self._written, self._rest_from, self._rest_until = layout, -1, -1, -1
         self._files = {file.file_from_offset: file for file in layout.commit_log}
         self._begin(offset)
 
@@ -405,17 +416,30 @@ class Replica:
             config_files.replace_file(self.root, EPOCH_FILE, epoch.encode(kept + found))
         self._saved_epochs = found
 
+    def save_checkpoint(self, logics: int, index: int) -> None:
+        """Note store times for a broker's start, ms, 0 for none. Raises UnwritableError.
+
+        Args:
+            logics: of the newest record whose units are on the device.
+            index: the end of the newest full index file on the device.
+        """
+        physic = 0 if self.log is None else self.log.flushed_timestamp
+        self._state.save_checkpoint(physic, min(logics, physic or logics), index)
+
     def flush(self) -> None:
         """Wait until all that was appended is on the device. Raises UnwritableError."""
         if self.log is not None:
             self.log.flush()
 
-    def close(self) -> None:
-        """Flush and close; `abort` is deleted, unless bytes may be lost. Raises UnwritableError."""
+    def close(self, *, is_sound: bool = True) -> None:
+        """Flush and close; `abort` is deleted if it `is_sound` and no bytes may be lost.
+
+        Raises UnwritableError.
+        """
         try:
             if self.log is not None:
                 self.log.close()
-            if self._is_open:
+            if self._is_open and is_sound:
                 self._state.mark_closed()
         finally:
             if self._held is not None:
@@ -430,7 +454,7 @@ def open_replica(
     Args:
         path: the folder.
         file_size: bytes of a file of the master's commit log; None if unknown.
-        profile: the version of the master; None if unknown.
+        profile: the version of the master; None if unknown: that of the store.
         reserve: take the space of a log file when it is made.
 
     Raises:
@@ -458,7 +482,8 @@ def open_replica(
                     f"the files of this log have {found} bytes, those of the master {file_size}", path=path
                 )
             file_size = found
-        options = _options(_known(file_size), written_by(layout).profile, reserve=reserve)
+        found_profile = written_by(layout).profile if profile is None else profile_named(profile)
+        options = _options(_known(file_size), found_profile, reserve=reserve)
         end = find_log_end(layout, is_unclean=layout.abort is not None)
         replica = Replica(path, held, layout, options, end)
         stack.pop_all()

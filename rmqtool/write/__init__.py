@@ -2,6 +2,7 @@
 
 log_writer.py             records -> commit log files
 dispatcher.py             commit log -> queue_writer.py, index_writer.py (the broker's reput)
+cut_back.py               queues and index back to where they are known to be complete
 targets.py, topics.py     which queue a message goes to; topics.json
 schedule.py               delayed messages that are due
 opening.py, last_file.py  the checks before; permission.py: those that only a dry run needs
@@ -14,6 +15,7 @@ which a message becomes a record.
 """
 
 __all__ = [
+    "cut_back",
     "dispatcher",
     "extension_writer",
     "index_writer",
@@ -24,6 +26,7 @@ __all__ = [
     "put_result",
     "queue_writer",
     "records",
+    "reput",
     "schedule",
     "state",
     "store_writer",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -324,29 +324,13 @@ class Dispatcher:
         if not files:
             return
         try:
-            self._sync(files, {folder for writer in writers for folder in writer.unsynced_folders()})
+            folders = {folder for writer in writers for folder in writer.unsynced_folders()}
+            sync_files(self._root, files, folders)
         except UnwritableError as error:
             self._failed = error
             raise
         for writer in writers:
             writer.synced()
-
-    def _sync_all(self) -> bool:
-        """Flush every file system that queues or index are on; False where no call does it."""
-        parts = (self._root, *(self._root / name for name in PARTS))
-        by_device = {part.stat().st_dev: part for part in parts if part.is_dir()}
-        return all(disk.sync_all(part) for part in by_device.values())
-
-    def _sync(self, files: list[str], folders: set[str]) -> None:
-        if len(files) <= _SYNC_ONE_BY_ONE or not self._sync_all():
-            for path in files:
-                descriptor = disk.open_file(path)
-                try:
-                    disk.sync(descriptor, path)
-                finally:
-                    os.close(descriptor)
-            for folder in sorted(folders):
-                disk.sync_folder(folder)
 
     def close(self) -> None:
         """Close all files; what waits is lost."""
@@ -356,6 +340,35 @@ class Dispatcher:
         self._queues.close()
         self._batch_queues.close()
         self._index.close()
+
+
+def sync_files(root: Path, files: Sequence[str], folders: set[str]) -> None:
+    """Wait until files of the queues and the index of the store at `root` are on the device.
+
+    Args:
+        root: the store.
+        files: the files; many are flushed with all of their file systems, where a call does that.
+        folders: folders that got or lost entries.
+
+    Raises:
+        UnwritableError: the device refused.
+    """
+    if len(files) <= _SYNC_ONE_BY_ONE or not _sync_all(root):
+        for path in files:
+            descriptor = disk.open_file(path)
+            try:
+                disk.sync(descriptor, path)
+            finally:
+                os.close(descriptor)
+        for folder in sorted(folders):
+            disk.sync_folder(folder)
+
+
+def _sync_all(root: Path) -> bool:
+    """Flush every file system that queues or index are on; False where no call does it."""
+    parts = (root, *(root / name for name in PARTS))
+    by_device = {part.stat().st_dev: part for part in parts if part.is_dir()}
+    return all(disk.sync_all(part) for part in by_device.values())
 
 
 def _with_batch(entry: Entry, found: Mapping[str, str]) -> Entry:

@@ -7,7 +7,7 @@ rmqtool does not write what it is kept in, or when its log, its queues and its i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,12 +154,12 @@ def open_existing(
         held = lock.acquire(path / "lock")
         stack.callback(held.release)
         layout = look(queues=True)
-        _check_entries(layout, path)
+        check_entries(layout, path)
         store = Store(layout)
         stack.callback(store.close)
         found = _look_at_ends(store)
         options = _options(store, layout, found, profile, given)
-        _check_sizes(layout, options)
+        check_sizes(layout, options)
         dispatched = _check_ends(store, found)
         if check is not None:
             check(options)
@@ -190,7 +190,7 @@ def examine(
     with Store(layout) as store:
         found = _look_at_ends(store)
         options = _options(store, layout, found, profile, given)
-        _check_sizes(layout, options)
+        check_sizes(layout, options)
         _check_ends(store, found)
     permission.check_store(layout, path, _log_folders(layout, read_only_paths), FOLDERS)
     return options
@@ -246,8 +246,11 @@ def _link(path: Path) -> RefusedError:
     return RefusedError("is a symbolic link: nothing is written through one", path=path)
 
 
-def _check_entries(layout: StoreLayout, path: Path) -> None:
-    """That everything a writer may open is a plain file, and its folders are folders of the store."""
+def check_entries(layout: StoreLayout, path: Path) -> None:
+    """Check that everything a writer may open is a plain file, and its folders are folders of the store.
+
+    Raises RefusedError.
+    """
     for name in ("checkpoint", "lock", "abort.bak"):
         file = path / name
         if file.is_symlink():
@@ -301,7 +304,8 @@ def _check_files(entries: Iterable[os.DirEntry[str]]) -> None:
             raise RefusedError("is not a plain file", path=Path(entry.path))
 
 
-def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
+def check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
+    """Raise RefusedError for a file whose size or place a broker with these options would not take."""
     files = [(layout.commit_log, options.commit_log_file_size, "commit log")]
     for queue in layout.consume_queues.values():
         files.append((queue.files, options.consume_queue_file_size, "consume queue"))
@@ -406,15 +410,49 @@ def _settled(
     return WriteOptions(profile=profile, **(sizes | found | given))
 
 
+def dispatch_options(
+    layout: StoreLayout, profile: Profile, settings: Mapping[str, str] | None
+) -> WriteOptions:
+    """How the log of a store is dispatched whose broker is another one's slave.
+
+    The sizes of files that exist count; for others, and for all else, the configuration of the master.
+
+    Args:
+        layout: of the store.
+        profile: the version of the master.
+        settings: the master's configuration, by name; None if it is not known: then light queues are written
+            where records name them.
+
+    Raises:
+        UsageError: a size that a broker could not use, or a delay level that cannot be read.
+    """
+    assert layout.root is not None
+    conf = BrokerConf(layout.root, settings or {})
+    wanted = new_layout(layout.root, broker_conf=conf)
+    options: dict[str, Any] = {
+        name: getattr(wanted if layout.origins[name] == "default" else layout, name) for name in SIZES
+    }
+    options["commit_log_file_size"] = layout.commit_log_file_size
+    options["ext_queues"] = layout.writes_extensions or wanted.writes_extensions
+    found = _of_dispatch(conf)
+    if settings is None:
+        found["multi_dispatch"] = True
+    return WriteOptions(profile=profile, **options, **found)
+
+
+def _of_dispatch(conf: BrokerConf) -> dict[str, Any]:
+    """What a broker.conf says of the dispatch."""
+    levels = conf.text("messageDelayLevel")
+    return {
+        "index": conf.flag("messageIndexEnable", default=True),
+        "multi_dispatch": conf.flag("enableMultiDispatch") or conf.flag("enableLmq"),
+        **({} if levels is None else {"delays_ms": parse_delay_levels(levels)}),
+    }
+
+
 def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    levels, cluster, region = (
-        conf.text("messageDelayLevel"),
-        conf.text("brokerClusterName"),
-        conf.text("regionId"),
-    )
-    if levels is not None:
-        found["delays_ms"] = parse_delay_levels(levels)
+    found = _of_dispatch(conf)
+    cluster, region = conf.text("brokerClusterName"), conf.text("regionId")
     if cluster is not None:
         found["cluster"] = cluster
     if region is not None:
@@ -433,7 +471,5 @@ def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[
         value = conf.integer(setting)
         if value is not None:
             found[name] = value
-    found["index"] = conf.flag("messageIndexEnable", default=True)
-    found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
     found["property_crc"] = property_crc or (profile.writes_version_2 and conf.flag("enabledAppendPropCRC"))
     return found
