@@ -60,6 +60,11 @@ def rebuild(
     detected from existing files: also give --broker-conf if all queues or the whole index are missing
     and their file sizes are not the defaults.
 
+    Queues in RocksDB are in one database, which is rebuilt as a whole, with a unit for every message of
+    the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store whose queues are written
+    twice, --topic and --queue select queues in files, and leave the database as it is. --broker-conf with
+    storeType=defaultRocksDB says that a broker keeps its queues in RocksDB if nothing else shows it.
+
     The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the
     log and stores that were not closed cleanly. A queue without files whose topic is not in
     topics.json counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's
@@ -165,7 +170,7 @@ def _summary(planned: Planned) -> str:
     if planned.is_needed and not planned.plan.actions:
         return "an interrupted repair has to be undone"
     found = planned.rebuild
-    parts = [f"{counted(len(found.tasks), 'queue')} to rebuild"]
+    parts = [f"{counted(planned.plan.summary['queues'], 'queue')} to rebuild"]
     if found.index is not None:
         parts.append("1 index entry" if found.index.keys == 1 else f"{found.index.keys} index entries")
     kinds = Counter(action.kind for action in planned.plan.actions)

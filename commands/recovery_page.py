@@ -295,5 +295,5 @@ resetOffsetByTime) before its consumers start. rmqtool copy shows which topics i
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool
-reads queues and configuration in RocksDB but cannot repair them.
+reads the configuration in RocksDB but cannot repair it.
 """

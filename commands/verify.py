@@ -152,7 +152,7 @@ def _next_texts(
             copies = store.command("copy", "--output", "NEW")
             yield f"to write the sound messages as a store without DLedger: {copies}"
         return
-    is_repairable = layout.kind == "store" and opened.is_local and not layout.has_queues_in_rocksdb
+    is_repairable = layout.kind == "store" and opened.is_local
     recover = store.command("recover")
     line = cure(present, recover)
     if line == recover:

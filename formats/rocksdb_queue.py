@@ -42,6 +42,8 @@ END_VALUE = Layout(
     " `offset`. Its key: bytes of the topic (4), 01, topic, 01, `max` or `min`, 01, queue id (4). The `max`"
     " of CHECKPOINT_TOPIC, 8 bytes, is the end of the last dispatched record.",
 )
+CHECKPOINT_VALUE = struct.Struct(">q")
+"""The `max` of CHECKPOINT_TOPIC."""
 UNITS, ENDS = "default", "offset"
 """The column families."""
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
@@ -50,7 +52,7 @@ _TOPIC_LENGTH = struct.Struct(">i")
 _UNIT_TAIL = struct.Struct(">biq")
 _QUEUE_TAIL = struct.Struct(">bib")
 _END_TAIL = struct.Struct(">b3sbi")
-_OFFSET = struct.Struct(">q")
+_OFFSET = CHECKPOINT_VALUE
 _CONTROL = 1
 MAX_OFFSET = (1 << 63) - 1
 

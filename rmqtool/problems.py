@@ -92,6 +92,9 @@ _NUMBER_OF_ITS_UNIT = (
     "rmqtool recover STORE: restores the queue offset from the record's unit if the surrounding records"
     " agree; otherwise it stays as it is"
 )
+_REWRITE_DATABASE = (
+    "rmqtool rebuild STORE: rebuilds the database of queues from the commit log (extra rocksdb)"
+)
 _REWRITE_INDEX = "rmqtool rebuild STORE: rebuilds the index from the commit log"
 _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
@@ -302,15 +305,18 @@ PROBLEMS: tuple[Problem, ...] = (
     # RocksDB
     Problem("RD01", "damaged database", "error", "a part of a file of a RocksDB database cannot be read",
             "does not start, or fails when it reads the block; of a write-ahead log, keeps the changes before the damage",
-            None, "AbstractRocksDBStorage", input_unread=True),
+            "rmqtool rebuild STORE: rebuilds the database from the commit log if it holds queues (extra rocksdb)", "AbstractRocksDBStorage", input_unread=True),
     Problem("RD02", "wrong queue end", "error", "the end that RocksDB notes for a queue does not match the unit there",
-            "gives the next message the queue offset after the noted end", None, "RocksDBConsumeQueueOffsetTable"),
+            "gives the next message the queue offset after the noted end", _REWRITE_DATABASE, "RocksDBConsumeQueueOffsetTable"),
     Problem("RD03", "wrong store time", "warning", "the store time in a RocksDB unit is not that of its record",
-            "finds the wrong offset for a time", None, "RocksDBConsumeQueueTable"),
+            "finds the wrong offset for a time", _REWRITE_DATABASE, "RocksDBConsumeQueueTable"),
     Problem("RD04", "wrong dispatch end", "warning", "the end of dispatch that RocksDB notes does not match units or log",
-            "begins to dispatch there when it starts", None, "RocksDBConsumeQueueStore#recover"),
+            "begins to dispatch there when it starts", _REWRITE_DATABASE, "RocksDBConsumeQueueStore#recover"),
     Problem("RD05", "queues differ", "error", "a queue that is written twice differs between its files and RocksDB",
-            "reads the files; reads other messages once RocksDB is preferred", None, "CombineConsumeQueueStore"),
+            "reads the files; reads other messages once RocksDB is preferred", _REWRITE_DATABASE, "CombineConsumeQueueStore"),
+    Problem("RD06", "missing database", "error", "the RocksDB database with the queues is missing",
+            "creates an empty one; after a clean stop never dispatches the first record, and 5.4 dispatches at most ten files",
+            _REWRITE_DATABASE, "RocksDBConsumeQueueStore#recover, CommitLog#recoverNormally"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

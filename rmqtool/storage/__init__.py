@@ -31,4 +31,5 @@ __all__ = [
     "single_file",
     "source",
     "storage",
+    "unsupported",
 ]

@@ -361,6 +361,11 @@ class StoreLayout:
         return any(part.what == "consume queues" for part in self.read_only)
 
     @property
+    def has_queues_in_files(self) -> bool:
+        """Whether a broker reads the queues from files."""
+        return not any(part.what == "consume queues" for part in self.not_written)
+
+    @property
     def not_written(self) -> tuple[Unsupported, ...]:
         """The parts in a form that rmqtool does not write: those that it does not read, and those it does."""
         return (*self.unsupported, *self.read_only)

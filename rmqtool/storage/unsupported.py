@@ -8,6 +8,7 @@ TieredMessageStore.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rmqtool.lazy_dataclass import dataclass
@@ -21,6 +22,9 @@ _ROCKSDB_MARK = "CURRENT"  # every RocksDB has this file
 _ROCKSDB_FILE = pattern(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d{6,}|\d{6,}\.(sst|log|blob)|\d{6,}\.dbtmp"
 )
+_CONFIG_OF_TYPE = ("topics", "metadata")
+"""Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
+QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
 _TIERED_FILE = "tieredStoreMetadata.json"
 # Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
@@ -52,6 +56,27 @@ def is_rocksdb_file(name: str) -> bool:
     return _ROCKSDB_FILE.fullmatch(name) is not None
 
 
+def queues_part(parts: Iterable[Unsupported]) -> Unsupported | None:
+    """The part that holds queues in RocksDB, the only ones or second ones; None without one."""
+    found = (part for part in parts if part.what in QUEUES_IN_ROCKSDB and part.form == "RocksDB")
+    return next(found, None)
+
+
+def has_database(folder: Path, listing: Listing) -> bool:
+    """Whether a folder holds a RocksDB database, or what is left of one that has lost its CURRENT."""
+    return any(path.suffix == ".sst" or path.name == _ROCKSDB_MARK for path, _ in listing.files(folder))
+
+
+def _lacks_database(
+    root: Path, listing: Listing, conf: BrokerConf | None, config: Iterable[Unsupported]
+) -> bool:
+    """Whether a store without RocksDB queues is of storeType defaultRocksDB, so that they are lost."""
+    if conf is not None and conf.text("storeType") is not None:
+        return _is_rocksdb(conf)
+    of_type = any(part.path.name in _CONFIG_OF_TYPE for part in config)
+    return of_type and not _has_queue_files(root / "consumequeue", listing)
+
+
 def _is_rocksdb(conf: BrokerConf | None) -> bool:
     return conf is not None and (conf.text("storeType") or "").lower() == "defaultrocksdb"
 
@@ -79,7 +104,8 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
             if listing.has_file(root / "config" / name, _ROCKSDB_MARK):
                 found.append(Unsupported("config", root / "config" / name))
     queues = root / "consumequeue"
-    if listing.has_file(queues, _ROCKSDB_MARK):
+    is_lost = "commitlog" in folders and _lacks_database(root, listing, conf, found)
+    if is_lost or has_database(queues, listing):
         twice = not found and not _is_rocksdb(conf) and _has_queue_files(queues, listing)
         found.insert(0, Unsupported("second consume queues" if twice else "consume queues", queues))
     if listing.has_file(root / "kvStore", _ROCKSDB_MARK):

@@ -97,6 +97,7 @@ ONLY_IN = {
     "mmap": {"rmqtool.storage.page_cache"},
     "duckdb": {"rmqtool.report.sql.session"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
+    "rocksdict": {"rmqtool.storage.rocksdb.writer"},
     "rich": {"rmqtool.terminal", "rmqtool.commands.browser"},  # on which textual is built
     "textual": {"rmqtool.commands.browser", "rmqtool.commands.browse"},
     "tabulate": {"rmqtool.table"},
@@ -418,7 +419,8 @@ def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
     used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
-    optional = set().union(*(names(extras[name]) for name in ("plot", "remote", "spark", "sql", "tui")))
+    chosen = ("plot", "remote", "rocksdb", "spark", "sql", "tui")
+    optional = set().union(*(names(extras[name]) for name in chosen))
     found = used - set(sys.stdlib_module_names) - {"rmqtool", "pyspark_rocketmq_store"}
     assert names(project()["dependencies"]) == found - optional
     assert optional - found - BY_NAME <= NEEDED_BY_OTHERS

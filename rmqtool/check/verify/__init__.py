@@ -64,6 +64,7 @@ __all__ = [
     "queue_order",
     "unit_check",
     "queues",
+    "rocksdb",
     "spans",
     "state",
     "timer",

@@ -14,6 +14,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.queue.extension import Extension
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of
@@ -195,6 +196,15 @@ class Context:
             return frozenset(config_json.topics(loaded.document)) if loaded.document else None
         except FormatError:
             return None
+
+    def lacks_topic(self, topic: str) -> bool:
+        """Whether topics.json can be read and does not know the topic, and a config of v2 would name it.
+
+        A configuration in RocksDB of v2 holds nothing that a broker makes by itself.
+        """
+        known, made = self.known_topics, self.layout.rocksdb_config
+        by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
+        return known is not None and topic not in known and not topic.startswith(by_broker)
 
     @cached_property
     def files_per_reader(self) -> int:

@@ -5,6 +5,7 @@
     a unit whose store time is not its record's        RD03, found by `queues`
     the noted end of dispatch against log and units    RD04
     queues that are written twice                      RD05 where the two differ
+    no database, although the broker keeps queues there RD06
 
 Not wrong: a `min` that is missing or stale, units above `max` after a cut of the log, units below the
 minimum of the log, and an end that was noted before the end of the log, as a running or killed broker leaves
@@ -23,14 +24,18 @@ from rmqtool.check.verify.context import Context
 from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS, unit_key
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, present
 from rmqtool.storage.layout import QueueFiles, rocksdb_queue_files
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.ranges import runs
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import OFFSET_LIMIT, RocksdbQueue, RocksdbQueues
+from rmqtool.storage.unsupported import has_database, queues_part
 
 if TYPE_CHECKING:
+    from rmqtool.storage.buffers import Array
     from rmqtool.storage.rocksdb.table import Table
 
 _BLOCK = 1 << 15  # units compared at once
@@ -62,6 +67,9 @@ def _other_databases(context: Context) -> Iterator[Finding]:
     broken = (part for part in context.layout.unsupported if part.reason)
     for part in (*broken, *context.layout.read_only):
         if context.layout.rocksdb is not None and part.path == context.layout.rocksdb.folder:
+            continue
+        if part is queues_part(context.layout.not_written) and not has_database(part.path, Listing()):
+            yield finding("RD06", context.name(part.path))
             continue
         database = Database(part.path)
         try:
@@ -157,6 +165,17 @@ def _twice(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
                 continue  # it has gone since the folder was listed
 
 
+def _differ(topic: str, mine: Array, others: Array) -> Array:
+    """Which units name another record, or give another tags code.
+
+    The delivery time of a delayed message depends on delay levels, which may have changed.
+    """
+    if topic != SCHEDULE_TOPIC:
+        return np.asarray(mine != others)
+    differ = (mine["physical_offset"] != others["physical_offset"]) | (mine["size"] != others["size"])
+    return np.asarray(differ)
+
+
 def _differences(
     context: Context, reader: UnitReader, queue: QueueFiles, queues: RocksdbQueues, other: RocksdbQueue
 ) -> Iterator[Finding]:
@@ -167,7 +186,7 @@ def _differences(
     for first in range(start, stop, _BLOCK):
         count = min(_BLOCK, stop - first)
         mine, others = reader.read(queue, first, count), reader.read(second, first, count)
-        numbers = np.flatnonzero(present(mine) & (mine != others))
+        numbers = np.flatnonzero(present(mine) & _differ(queue.topic, mine, others))
         for low, high in runs(numbers):
             place = {"topic": queue.topic, "queue_id": queue.queue_id}
             at, last = int(numbers[low]), int(numbers[high - 1])

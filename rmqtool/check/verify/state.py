@@ -19,7 +19,7 @@ from rmqtool.check.verify.context import CONFIG_LIMIT, Context
 from rmqtool.errors import FormatError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_system_topic
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import lost_config
 from rmqtool.storage.open_files import reading
@@ -172,10 +172,8 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
     except FormatError as error:
         yield finding("CF02", "config/topics.json", reason=error.message)
         return
-    made = context.layout.rocksdb_config
-    by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
     for topic, count in sorted(context.topics.items()):
-        if topic not in known and not is_system_topic(topic) and not topic.startswith(by_broker):
+        if topic not in known and not is_system_topic(topic) and context.lacks_topic(topic):
             yield finding("CF03", "config/topics.json", topic=topic, records=count)
 
 

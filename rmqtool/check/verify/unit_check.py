@@ -309,7 +309,7 @@ class UnitCheck:
             return
         first, last = mismatches[0], mismatches[-1]
         code = "CQ01" if first.start >= self.context.dispatch_from else "CQ13"
-        if code == "CQ13" and self._deleted(key[0]):
+        if code == "CQ13" and self.context.lacks_topic(key[0]):
             return
         count = sum(item.last - item.first + 1 for item in mismatches)
         yield self._finding(code, key, first.first, last.last, record=first.start, records=count)
@@ -318,11 +318,6 @@ class UnitCheck:
         """Whether there is nothing to compare with: single files, or queues in RocksDB."""
         layout = self.context.layout
         return not layout.has_files_of_queues or layout.kind != "store"
-
-    def _deleted(self, topic: str) -> bool:
-        """Whether the topic was deleted: topics.json can be read and does not know it any more."""
-        known = self.context.known_topics
-        return known is not None and topic not in known
 
     def _missing_files(self, key: Key) -> list[tuple[int, int]]:
         """Half-open slots of files that are missing between two others."""

@@ -45,6 +45,9 @@ class Action:
             create and replace: the whole content; None if `Build` makes the file, or if `zeros` says
             that it is all zero.
         zeros: create only: a file of `length` zero bytes, its space reserved in the commit log.
+        database: create and replace only: the file is the CURRENT of a RocksDB database, and `Build` also
+            makes its other files, whose names and sizes are not known before. They are moved in first, so
+            the database exists once CURRENT does. Other actions take away the files of a former database.
         mtime_ns: the file's mtime afterwards, ns since 1970. None: in commit log, queues and index the
             old one's, which expiry and the look-up by time of 4.x use; else, and for create, now.
     """
@@ -59,6 +62,7 @@ class Action:
     content: bytes | None = None
     zeros: bool = False
     mtime_ns: int | None = None
+    database: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for contradictory values: they are a bug of the planner."""
@@ -77,6 +81,8 @@ class Action:
             problem = f"has {len(self.content)} bytes of content, not {self.length}"
         elif self.zeros and (self.kind != "create" or self.content is not None):
             problem = "cannot be created from zeros"
+        elif self.database and not (self.from_staging and self.path.endswith("/CURRENT")):
+            problem = "is not a database that is built"
         if problem is not None:
             raise ValueError(f"{self.kind} of {self.path!r} {problem}")
 
@@ -94,7 +100,9 @@ class Action:
     def data_bytes(self) -> int:
         """Bytes that it writes or removes: `data_bytes` of `detail` where given, otherwise `length`."""
         count = self.detail.get("data_bytes")
-        return min(count, self.length) if isinstance(count, int) and count >= 0 else self.length
+        if not isinstance(count, int) or count < 0:
+            return self.length
+        return count if self.database else min(count, self.length)
 
     def row(self) -> dict[str, Any]:
         """The action as JSON: everything but long content, for which its CRC-32 stands."""
@@ -108,6 +116,8 @@ class Action:
                 row["content_base64"] = base64.b64encode(self.content).decode("ascii")
         if self.zeros:
             row["zeros"] = True
+        if self.database:
+            row["database"] = True
         if self.mtime_ns is not None:
             row["mtime_ns"] = self.mtime_ns
         return row

@@ -339,7 +339,11 @@ class _Run:
         if action.content is not None:
             self._make_way(path)
             disk.write_new(path, action.content)
-        disk.take_owner(path, place if entry.what == "file" else space.above(place.parent))
+        like = place if entry.what == "file" else space.above(place.parent)
+        disk.take_owner(path, like)
+        for other in changes.database_files(path) if action.database else ():
+            disk.take_owner(other, like)
+            self._unsynced.file(other)
         if entry.after_ns is not None:
             disk.set_mtime(path, entry.after_ns)
         self._unsynced.file(path)
@@ -365,7 +369,12 @@ class _Run:
                 self._unsynced.folder(place.parent)
                 self._unsynced.file(place)
             else:
-                changes.move(self._places.within(self._staging, path), place, self._unsynced)
+                staged = self._places.within(self._staging, path)
+                if first.database:
+                    for other in changes.database_files(staged):
+                        changes.move(other, place.with_name(other.name), self._unsynced)
+                    self._unsynced.flush()
+                changes.move(staged, place, self._unsynced)
         in_place = [action for action in actions if action.kind in IN_PLACE]
         if in_place:
             descriptor = disk.open_file(place)

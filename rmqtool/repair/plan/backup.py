@@ -60,6 +60,7 @@ class Entry:
         moved: another file, or none, takes its place.
         after_ns: the mtime that the run gives to what is there then; None: whatever it gets.
         made: bytes of the file that the run makes where nothing was; else 0.
+        database: as `Action.database`: the run makes the other files of the database as well.
     """
 
     path: str
@@ -70,6 +71,7 @@ class Entry:
     moved: bool = False
     after_ns: int | None = None
     made: int = 0
+    database: bool = False
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
@@ -174,13 +176,16 @@ def _entry(places: Places, path: str, actions: list[Action]) -> Entry:
     if what not in ("file", "missing") and kinds[0] != "delete":
         raise RefusedError(f"{path} is not a plain file", path=place)
     after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), None)
+    database = any(action.database for action in actions)
     if what == "missing":
-        return Entry(path, what, moved=True, after_ns=after_ns, made=max(action.end for action in actions))
+        made = max(action.end for action in actions)
+        return Entry(path, what, moved=True, after_ns=after_ns, made=made, database=database)
     if after_ns is None and places.is_timed(path):
         after_ns = status.st_mtime_ns
     size = status.st_size if what == "file" else 0
     ranges = tuple(sorted((a.offset, a.end) for a in actions if a.kind in IN_PLACE and a.length))
-    return Entry(path, what, size, status.st_mtime_ns, ranges, kinds[0] not in IN_PLACE, after_ns)
+    moved = kinds[0] not in IN_PLACE
+    return Entry(path, what, size, status.st_mtime_ns, ranges, moved, after_ns, database=database)
 
 
 class Backup:
@@ -314,4 +319,5 @@ def _is_possible(entry: Entry) -> bool:
         and (entry.what == "file" or (entry.size == 0 and entry.moved))
         and (not entry.moved or not entry.ranges)
         and (entry.what == "missing" or not entry.made)
+        and (not entry.database or (entry.moved and entry.path.endswith("/CURRENT")))
     )

@@ -15,6 +15,7 @@ from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import data_ranges, opened
 from rmqtool.storage.random_file import LocalFile
 from rmqtool.storage.ranges import merged
+from rmqtool.storage.unsupported import is_rocksdb_file
 
 Ranges = Iterable[tuple[int, int]]
 _ZEROS = memoryview(bytes(1 << 20))
@@ -270,6 +271,13 @@ def remove_tree(path: Path, unsynced: Unsynced | None = None) -> None:
         disk.remove(path)
     if unsynced is not None:
         unsynced.folder(path.parent)
+
+
+def database_files(current: Path) -> list[Path]:
+    """The files of the RocksDB database of this CURRENT, by name; CURRENT itself is left out."""
+    names = (path.name for path in current.parent.iterdir() if path != current)
+    found = sorted(current.with_name(name) for name in names if is_rocksdb_file(name))
+    return [path for path in found if path.is_file() and not path.is_symlink()]
 
 
 def change_in_place(descriptor: int, path: Path, action: Action, *, reserve: bool) -> None:

@@ -115,6 +115,9 @@ class _Undo:
                 guard.write_journal(places, (*manifest.open, (manifest.run, str(backup.folder))))
             backup.set_undoing()
             changes.remove_tree(self._staging)
+            for entry in entries:
+                if entry.database:
+                    self._remove_database(entry)
             for entry in reversed(entries):
                 self._give_back(entry)
             self._remove_folders()
@@ -213,6 +216,21 @@ class _Undo:
             raise InputError(f"the backup's bytes of {entry.path} are damaged", path=kept)
 
     # giving back
+
+    def _remove_database(self, entry: Entry) -> None:
+        """Remove the files that the run has made beside a CURRENT: those that were not restored already.
+
+        A file of the former database is in the backup, or restored if it was moved there; a copy stays there.
+        """
+        place = self._places.path(entry.path)
+        if not place.parent.is_dir():
+            return
+        former = {each.path: each for each in self._manifest.entries}
+        for path in changes.database_files(place):
+            mine = former.get(self._places.name(path))
+            if mine is None or _mode(self._backup.kept(self._places, mine)) is not None:
+                disk.remove(path)
+                self._unsynced.folder(path.parent)
 
     def _give_back(self, entry: Entry) -> None:
         place = self._places.path(entry.path)

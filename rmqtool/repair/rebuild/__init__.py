@@ -4,6 +4,7 @@ log_view.py     LogView       the log as it will be after planned changes
 survey.py       survey        one pass over it: the required and the present content of queues and index
 header_corrections.py  misrouted_records: records whose head names another place in the queues
 queue_task.py   queue_tasks   which queues are wrong, and what is written for each
+database_task.py  database_task  the same for queues in RocksDB: a new database
 index_task.py   index_task    the file from which the index is wrong
 kept.py         Kept          compact cache of the pass
 stage.py        stage         writes both next to the store, with the writers of `append`
@@ -15,7 +16,7 @@ The log is the truth; correct files are not touched. Source: spec 02 sections 3,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
+from rmqtool.storage.unsupported import queues_part
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.topics import TopicTable
 
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.spans import Key
     from rmqtool.log.scan_cache import ScanCache
     from rmqtool.read.store import Store
+    from rmqtool.repair.rebuild.database_task import DatabaseTask
     from rmqtool.repair.rebuild.extension_task import ExtensionTask
     from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
     from rmqtool.repair.rebuild.index_task import IndexTask
-    from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended
+    from rmqtool.repair.rebuild.queue_task import QueueTask, Shape, Unmended
     from rmqtool.repair.rebuild.survey import Survey
+    from rmqtool.storage.layout import StoreLayout
     from rmqtool.storage.source import RateLimiter
 
 __all__ = ["Rebuild", "config", "header_corrections", "plan_rebuild", "run"]
@@ -57,6 +61,7 @@ class Rebuild:
             must be done by then.
         tasks: the queues that are rebuilt.
         index: the task for the index; None: it stays.
+        database: the task for queues in RocksDB; None: there are none, or they stay.
         unmended: parts that are wrong and stay so, with the reason.
         misrouted: records that name another queue or queue offset than their own; these queues stay.
         renumbered: records that state a wrong queue offset; their unit is written at the correct one.
@@ -74,6 +79,7 @@ class Rebuild:
     build: Callable[[Path], None]
     tasks: tuple[QueueTask, ...] = ()
     index: IndexTask | None = None
+    database: DatabaseTask | None = None
     unmended: tuple[Unmended, ...] = ()
     misrouted: tuple[MisroutedRecord, ...] = ()
     renumbered: tuple[MisroutedRecord, ...] = ()
@@ -85,6 +91,13 @@ class Rebuild:
     log_end: int = -1
     last_store_timestamp: int = 0
     index_timestamp: int = 0
+
+    def check_tools(self) -> None:
+        """Raise InputError if a library that `build` needs is not installed."""
+        if self.database is not None:
+            from rmqtool.storage.rocksdb.writer import library
+
+            library()
 
 
 def plan_rebuild(
@@ -122,44 +135,64 @@ def plan_rebuild(
         progress: called with the bytes of the log just read, from any thread.
 
     Raises:
-        RefusedError: queues or index are kept in RocksDB.
+        RefusedError: single queues of a database are selected.
         UsageError: sizes that a broker cannot use.
     """
-    from rmqtool.repair.rebuild.header_corrections import renumbered_records
     from rmqtool.repair.rebuild.log_view import LogView
-    from rmqtool.repair.rebuild.queue_task import queue_ends
     from rmqtool.repair.rebuild.survey import survey
 
-    _check_form(store, queues=queues)
+    selection = selection or Selection()
     options, layout = write_options(store), store.layout
+    is_whole = _is_whole(layout, selection, queues=queues)
     found = survey(
         LogView(layout, log_actions or ()), options, batch_topics=_batch_topics(store),
         index=index and options.index, crashed=layout.abort is not None or layout.guard is not None,
         sound=sound, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
     )  # fmt: skip
-    wrong, deleted = _chosen(found, selection or Selection())
-    tasks, of_index, unmended = _tasks(found, wrong if queues else {}, is_final=log_actions is not None)
+    wrong, deleted = _chosen(found, selection)
+    is_final = log_actions is not None
+    in_files = wrong if queues and layout.has_queues_in_files else {}
+    tasks, of_index, unmended = _tasks(found, in_files, is_final=is_final)
+    database = None
+    if queues and is_whole:
+        database, left = _database(found, wrong, deleted, is_final=is_final)
+        unmended += left
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
+    actions += () if database is None else database.actions()
     if found.context.zombies_from is not None or not actions:
         found.queues.kept.drop()
     if strays:
         actions += _of_strays(store)
+    return _rebuild(found, actions, tasks, of_index, database, unmended, deleted)
+
+
+def _rebuild(
+    found: Survey, actions: Iterable[Action], tasks: tuple[QueueTask, ...], index: IndexTask | None,
+    database: DatabaseTask | None, unmended: tuple[Unmended, ...], deleted: Iterable[Key],
+) -> Rebuild:  # fmt: skip
+    """The result of a plan."""
+    from rmqtool.repair.rebuild.header_corrections import renumbered_records
+    from rmqtool.repair.rebuild.queue_task import queue_ends
+
+    shapes = _shapes(found.view.layout, tasks, database)
+    moved = {key: shape.moved for key, shape in shapes.items()}
     return Rebuild(
         actions=tuple(sorted(actions, key=lambda action: action.path)),
-        build=_builder(found, tasks, of_index),
+        build=_builder(found, tasks, index, database),
         tasks=tasks,
-        index=of_index,
+        index=index,
+        database=database,
         unmended=unmended,
         misrouted=found.misrouted,
-        renumbered=tuple(renumbered_records(found.context, {task.key: task.shape.moved for task in tasks})),
+        renumbered=tuple(renumbered_records(found.context, moved)),
         warnings=tuple(_warnings(found, tasks)),
         deleted=tuple(deleted),
-        queue_ends=queue_ends(found, tasks),
+        queue_ends=queue_ends(found, shapes),
         batch_topics=found.batch_topics,
         light=frozenset(found.queues.light),
         log_end=found.context.log_end,
         last_store_timestamp=found.context.last_store_timestamp,
-        index_timestamp=_index_timestamp(found, of_index),
+        index_timestamp=_index_timestamp(found, index),
     )
 
 
@@ -167,7 +200,6 @@ def _tasks(
     found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
     """The tasks for queues and index, and the parts that cannot be repaired."""
-    from rmqtool.repair.rebuild.header_corrections import MISROUTED
     from rmqtool.repair.rebuild.index_task import index_task
     from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended, queue_tasks
 
@@ -175,19 +207,63 @@ def _tasks(
     index = index_task(found)
     tasks = tuple(item for item in items if isinstance(item, QueueTask))
     unmended = [item for item in items if isinstance(item, Unmended)]
-    reason = f"the commit log cannot be read in full: {found.unreadable}"
+    reason = _unreadable_log(found)
+    if reason is None:
+        return tasks, index, tuple(unmended)
     if found.unreadable:
         unmended += (Unmended(task.folder, task.problems, reason, *task.key) for task in tasks)
         tasks = ()
-    elif found.context.zombies_from is not None:
-        reason = "records of an older log follow the log's end: repair that first (rmqtool recover)"
-    elif found.misrouted:
-        reason = MISROUTED
-    elif index is not None:
-        return tasks, index, tuple(unmended)
     if index is not None:
         unmended.append(Unmended("index", index.problems, reason))
     return tasks, None, tuple(unmended)
+
+
+def _database(
+    found: Survey, wrong: dict[Key, list[str]], deleted: Sequence[Key], *, is_final: bool
+) -> tuple[DatabaseTask | None, tuple[Unmended, ...]]:
+    """The task for queues in RocksDB, and the reason if they cannot be repaired; nothing without any."""
+    from rmqtool.repair.rebuild.database_task import database_task
+    from rmqtool.repair.rebuild.queue_task import Unmended
+
+    if queues_part(found.view.layout.not_written) is None:
+        return None, ()
+    of_queues = {} if found.view.layout.has_queues_in_files else wrong
+    codes = [code for codes in of_queues.values() for code in codes]
+    task = database_task(found, codes, deleted, is_final=is_final)
+    if task is None or isinstance(task, Unmended):
+        return None, () if task is None else (task,)
+    reason = _unreadable_log(found)
+    return (task, ()) if reason is None else (None, (Unmended("consumequeue", task.problems, reason),))
+
+
+def _is_whole(layout: StoreLayout, selection: Selection, *, queues: bool) -> bool:
+    """Whether all queues are selected. Raises RefusedError for single queues of a database."""
+    is_whole = not selection.topics and not selection.queues
+    if queues and not is_whole and not layout.has_queues_in_files:
+        raise RefusedError(
+            "the consume queues are in RocksDB, in one database that is rebuilt as a whole",
+            path=layout.root, hint="leave out --topic and --queue",
+        )  # fmt: skip
+    return is_whole
+
+
+def _shapes(
+    layout: StoreLayout, tasks: Sequence[QueueTask], database: DatabaseTask | None
+) -> dict[Key, Shape]:
+    """The content of the rebuilt queues; of queues that are written twice, of those in files."""
+    shapes = {task.key: task.shape for task in tasks}
+    return shapes if database is None or layout.has_queues_in_files else shapes | database.shapes
+
+
+def _unreadable_log(found: Survey) -> str | None:
+    """Why nothing can be built from the log now; None if it can."""
+    from rmqtool.repair.rebuild.header_corrections import MISROUTED
+
+    if found.unreadable:
+        return f"the commit log cannot be read in full: {found.unreadable}"
+    if found.context.zombies_from is not None:
+        return "records of an older log follow the log's end: repair that first (rmqtool recover)"
+    return MISROUTED if found.misrouted else None
 
 
 def write_options(store: Store) -> WriteOptions:
@@ -218,16 +294,10 @@ def write_options(store: Store) -> WriteOptions:
     return WriteOptions(**options)
 
 
-def _check_form(store: Store, *, queues: bool) -> None:
-    for part in store.layout.not_written:
-        if queues and part.what in ("consume queues", "index entries"):
-            raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
-
-
 def _batch_topics(store: Store) -> frozenset[str]:
-    """The batch topics of topics.json; none if it cannot be parsed."""
+    """The batch topics of topics.json; none if it cannot be parsed, or the queues are in RocksDB only."""
     root = store.layout.root
-    if root is None:
+    if root is None or not store.layout.has_queues_in_files:
         return frozenset()
     try:
         table = TopicTable.load(root, store.profile)
@@ -255,7 +325,9 @@ def _chosen(found: Survey, selection: Selection) -> tuple[dict[Key, list[str]], 
     return chosen, deleted
 
 
-def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None) -> Callable[[Path], None]:
+def _builder(
+    found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None, database: DatabaseTask | None
+) -> Callable[[Path], None]:
     def build(staging: Path) -> None:
         from rmqtool.repair.rebuild.stage import stage
 
@@ -263,9 +335,12 @@ def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None)
         starts = [spans[task.key].first_physical for task in tasks if task.key in spans]
         if index is not None:
             starts.append(index.start)
+        if database is not None:
+            starts.append(found.context.log_start)
         stage(
             staging, found.options, found.view.layout, tasks, index, start=min(starts, default=found.end),
             end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept, bits=found.queues.bits,
+            database=database,
         )  # fmt: skip
 
     return build

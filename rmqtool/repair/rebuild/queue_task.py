@@ -15,7 +15,7 @@ by fillers, so that the numbering continues. Source: spec 02 sections 5.3, 7.4, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from typing import NamedTuple
 
@@ -193,8 +193,7 @@ def is_deleted(survey: Survey, key: Key) -> bool:
     A broker knows its own topics and light queues without it, and makes the queues of all records that its
     start after a crash dispatches; a topic that was made just before the crash may not have been saved.
     """
-    known = survey.context.known_topics
-    if known is None or key[0] in known or key in survey.queues.light or is_system_topic(key[0]):
+    if not survey.context.lacks_topic(key[0]) or key in survey.queues.light or is_system_topic(key[0]):
         return False
     start = survey.dispatched_from
     return start is None or survey.queues.spans.queues[key].end <= start
@@ -214,23 +213,28 @@ def queue_tasks(
         folder = f"{part}/{key[0]}/{key[1]}" if old is None else layout.relative(old.folder)
         codes = tuple(wrong[key])
         shape = Shape() if span is None else shape_of(survey, span)
-        reason = _refusal(survey, key, shape, old, is_final=is_final)
+        reason = _refusal_of_files(key, old) or refusal(survey, key, shape, old, is_final=is_final)
         if reason is None:
             yield _task(survey, key, folder, codes, shape, old, is_batch)
         else:
             yield Unmended(folder, codes, reason, *key)
 
 
-def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
+def _refusal_of_files(key: Key, old: QueueFiles | None) -> str | None:
+    """Why a queue cannot be kept in files; None if it can."""
+    if not can_be_folder(key[0]):
+        return "no folder can be called as its topic is"
+    if old is not None and old.folder.name != str(key[1]):
+        return "its folder is not called as a broker would call it"
+    return None
+
+
+def refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
     """Why a queue cannot be rebuilt; None if it can."""
     if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
         return MISROUTED
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
-    if not can_be_folder(key[0]):
-        return "no folder can be called as its topic is"
-    if old is not None and old.folder.name != str(key[1]):
-        return "its folder is not called as a broker would call it"
     if shape.too_many:
         return "its records' queue offsets jump too often"
     if sum(gap.stop - gap.first for gap in shape.gaps) > _GAP_MAX:
@@ -269,7 +273,7 @@ def _task(
     else:
         units = survey.units.units.get(key)
         if not shape.count and units is not None:
-            shape.first = shape.end = _expired_end(survey, key, units)
+            shape.first = shape.end = expired_end(units)
         first, end = shape.first, shape.end
         head_units = first % (size // unit)
         head = existing.get((first - head_units) * unit) if head_units else None
@@ -323,7 +327,7 @@ def _mtime(survey: Survey, key: Key, number: int) -> int | None:
     return time_ms * 1_000_000 if time_ms > 0 else None
 
 
-def _expired_end(survey: Survey, key: Key, units: Units) -> int:
+def expired_end(units: Units) -> int:
     """Return the number after the last unit of an expired record, in a queue without records in the log."""
     end = units.last + 1
     before = {run.last + 1: run.first for run in units.unclaimed} | {
@@ -349,15 +353,14 @@ def _expired_files(
         yield start
 
 
-def queue_ends(survey: Survey, tasks: Iterable[QueueTask]) -> dict[Key, tuple[int, int]]:
-    """(first queue offset that the log has a record for, end) of every queue, after `tasks`."""
+def queue_ends(survey: Survey, made: Mapping[Key, Shape]) -> dict[Key, tuple[int, int]]:
+    """(first queue offset that the log has a record for, end) of every queue; `made` are rebuilt."""
     spans, units = survey.queues.spans.queues, survey.units.units
-    made = {task.key: task for task in tasks}
     ends: dict[Key, tuple[int, int]] = {}
     for key in sorted({*spans, *units}):
         shape = shape_of(survey, spans[key]) if key in spans else None
         if key in made:
-            shape = made[key].shape
+            shape = made[key]
             ends[key] = (shape.first, shape.end)
         elif key in units:
             end = units[key].last + 1

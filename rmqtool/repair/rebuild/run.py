@@ -167,8 +167,9 @@ def _checkpoint(store: Store, found: Rebuild) -> list[Action]:
 
 def _summary(found: Rebuild) -> dict[str, Any]:
     return {
-        "queues": len(found.tasks),
-        "units": sum(task.shape.count for task in found.tasks),
+        "queues": len(found.tasks) + (0 if found.database is None else len(found.database.shapes)),
+        "units": sum(task.shape.count for task in found.tasks)
+        + (0 if found.database is None else found.database.units),
         "index_entries": 0 if found.index is None else found.index.keys,
         "unmended": [
             {"path": item.path, "problems": list(item.problems), "reason": item.reason}
@@ -217,6 +218,7 @@ def rebuild_store(
         return plans.roll_back(layout, held)
 
     def change(planned: Planned, store: Store, held: StoreLock, earlier: plans.Earlier) -> Applied:
+        planned.rebuild.check_tools()
         store.close()
         return plans.apply(
             planned.plan, store.layout, build=planned.rebuild.build, backup_dir=backup_dir, held=held

@@ -24,6 +24,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.queue.build import code_of, queue_codes
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import present, unit_array
+from rmqtool.repair.rebuild.database_task import DatabaseTask, DatabaseUnits
 from rmqtool.repair.rebuild.extension_task import Bits, KeptBits
 from rmqtool.repair.rebuild.index_task import IndexTask
 from rmqtool.repair.rebuild.queue_task import QueueTask
@@ -57,14 +58,16 @@ class _Event(NamedTuple):
 
 
 class ChosenQueues(QueueWriter):
-    """Writes the queues of some tasks and no others."""
+    """Writes the queues of some tasks and no others; all queues into a database, if there is one."""
 
     def __init__(
         self, folder: Path, heads: Queues, tasks: Collection[QueueTask], unit_size: int, file_size: int,
         extension: ExtensionWriter | None = None, bits: KeptBits | None = None,
+        database: DatabaseUnits | None = None,
     ) -> None:  # fmt: skip
         super().__init__(folder, heads, unit_size, file_size, extension)
         self._bits = bits
+        self._database = database
         self._tasks = {task.key: task for task in tasks}
         events = [
             _Event(gap.physical_offset, task.key, gap.first, gap.stop, None)
@@ -93,6 +96,8 @@ class ChosenQueues(QueueWriter):
 
     def put(self, topic: bytes, queue_id: int, entry: Entry) -> None:
         """See QueueWriter."""
+        if self._database is not None:
+            self._database.put(self.topic(topic), queue_id, entry, self._names)
         key = (java_utf8_decode(topic), queue_id)
         for event in self._between(entry.physical_offset, entry.physical_offset):
             if event.key == key:
@@ -110,6 +115,10 @@ class ChosenQueues(QueueWriter):
     def put_entries(self, entries: Array) -> None:
         """See QueueWriter."""
         if not len(entries):
+            return
+        if self._database is not None:
+            self._database.put_entries(entries, self._names)
+        if not self._tasks:
             return
         if self._bits is not None:
             entries = entries.copy()
@@ -173,6 +182,7 @@ class StagingDispatcher(Dispatcher):
     def __init__(
         self, staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
         index: IndexTask | None, batch_topics: Collection[str], bits: KeptBits,
+        database: DatabaseUnits | None = None,
     ) -> None:  # fmt: skip
         beside = StoreLayout(
             staging, "store", commit_log=layout.commit_log, commit_log_folders=layout.commit_log_folders
@@ -184,10 +194,12 @@ class StagingDispatcher(Dispatcher):
         def writer(part: str, unit: int, size: int) -> ChosenQueues:
             own = [task for task in tasks if task.is_batch == (unit == BATCH_UNIT_SIZE)]
             heads = lay_heads(staging / part, own, unit, size, log_start)
-            if unit == BATCH_UNIT_SIZE or not options.ext_queues:
+            if unit == BATCH_UNIT_SIZE:
                 return ChosenQueues(staging / part, heads, own, unit, size)
+            if not options.ext_queues:
+                return ChosenQueues(staging / part, heads, own, unit, size, database=database)
             extension = ExtensionWriter(staging / PARTS[3], {}, options.ext_queue_file_size, bits)
-            return ChosenQueues(staging / part, heads, own, unit, size, extension, bits)
+            return ChosenQueues(staging / part, heads, own, unit, size, extension, bits, database)
 
         self._queues = writer(PARTS[0], UNIT_SIZE, options.consume_queue_file_size)
         self._batch_queues = writer(PARTS[1], BATCH_UNIT_SIZE, options.batch_queue_file_size)
@@ -240,6 +252,7 @@ def lay_heads(folder: Path, tasks: Iterable[QueueTask], unit: int, file_size: in
 def stage(
     staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
     index: IndexTask | None, *, start: int, end: int, batch_topics: Collection[str], kept: Kept, bits: Bits,
+    database: DatabaseTask | None = None,
 ) -> None:  # fmt: skip
     """Write the files of `tasks` and `index` into the folder `staging`, from the log as it is now.
 
@@ -254,6 +267,7 @@ def stage(
         batch_topics: topics whose queues are batch queues.
         kept: what is known of the log; where that is not all, it is read.
         bits: the extension units whose bits are kept.
+        database: the database of all queues, None to leave it out.
 
     Raises:
         UnreadableError: the log cannot be read.
@@ -261,7 +275,8 @@ def stage(
         FormatError: what came out is not what was planned: the log has changed since.
     """
     kept_bits = KeptBits(layout, bits, [task.key for task in tasks])
-    dispatcher = StagingDispatcher(staging, options, layout, tasks, index, batch_topics, kept_bits)
+    units = None if database is None else DatabaseUnits(staging / PARTS[0], database)
+    dispatcher = StagingDispatcher(staging, options, layout, tasks, index, batch_topics, kept_bits, units)
     try:
         for frames, dispatch in kept.batches(start):
             dispatcher.take(frames, dispatch)
@@ -271,7 +286,11 @@ def stage(
                 dispatcher.position = file.file_from_offset
                 dispatcher.run(stop)
         dispatcher.write_out()
+        if units is not None:
+            units.finish()
     finally:
+        if units is not None:
+            units.close()
         dispatcher.close()
         kept_bits.close()
     _check(staging, options, tasks, index)

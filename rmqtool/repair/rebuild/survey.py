@@ -20,6 +20,7 @@ from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.index import IndexCheck, IndexPart
 from rmqtool.check.verify.log import LogCheck
 from rmqtool.check.verify.queues import Columns, QueueCheck
+from rmqtool.check.verify.rocksdb import check_rocksdb
 from rmqtool.check.verify.spans import QUEUES_MAX, Key
 from rmqtool.check.verify.state import read_checkpoint
 from rmqtool.check.verify.unit_check import UnitCheck
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource, RateLimiter
 
 _NEVER = (1 << 63) - 1
+_QUEUE_FOLDER = "consumequeue"
 _TIMES_MAX = 1 << 20
 WINDOW = 16 << 20  # that of salvage, whose batches are taken where a file is sound
 WHOLE_QUEUE = -1
@@ -272,6 +274,7 @@ def survey(
         of_log = [item for item in check.run() if item.problem.code == "CL12"]
         units = UnitCheck(context, queues)
         found += units.run()
+        found += (item for item in check_rocksdb(context) if item.path.startswith(_QUEUE_FOLDER))
         with units.reader() as reader:
             misrouted = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
         if of_index is not None:
@@ -282,7 +285,7 @@ def survey(
         if of_index is not None:
             of_index.close()
         store.close()
-    found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
+    found = [item for item in found if item.problem.code[:2] in ("CQ", "IX", "RD")]
     # A file that the plan makes longer is shorter than the view says.
     failed = (file.path for file in view.layout.commit_log
               if file.path in store.failures and not view.changes(file.path))  # fmt: skip

@@ -7,7 +7,7 @@ Source: spec 02 sections 12.2 and 15, spec 03, design sections 2 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.profile import WrittenBy
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -39,12 +40,18 @@ if TYPE_CHECKING:
     from rmqtool.repair.salvage.model import Claim, Misplaced
 
 
-# Parts whose files are independent of the form of queues and index.
-_HARMLESS = frozenset({"pop records", "timer messages", "half messages"})
+# Parts whose files are independent of the form of queues and index; an index in RocksDB, which stays as it
+# is; queues, which are rebuilt.
+_HARMLESS = frozenset(
+    {"pop records", "timer messages", "half messages", "index entries", "second index entries",
+     *QUEUES_IN_ROCKSDB}
+)  # fmt: skip
 
 
 def out_of_reach(store: Store) -> list[Refusal]:
-    """Refusals for parts that prevent a repair: queues or config in RocksDB, DLedger, unreadable folders.
+    """Refusals for parts that prevent a repair: config in RocksDB, DLedger, unreadable folders.
+
+    A config in RocksDB that can be read does not: `offset_actions` says what is wrong with it.
 
     Raises:
         UsageError: not a store root.
@@ -55,7 +62,7 @@ def out_of_reach(store: Store) -> list[Refusal]:
     found = [
         Refusal(f"{part.what} are kept in {part.form}, which rmqtool cannot repair")
         for part in layout.not_written
-        if part.what not in _HARMLESS
+        if part.what not in _HARMLESS and not (part.what == "config" and not part.reason)
     ]
     found += [
         Refusal(f"{layout.relative(path)} cannot be read: {reason}") for path, reason in layout.unreadable
@@ -140,6 +147,7 @@ class Recovery:
         guard: likewise.
         plan: the changes.
         build: makes queues and index of the plan.
+        check_tools: raises InputError if a library that `build` needs is not installed.
         refusals: reasons not to apply it, each with the option that overrides it.
         tail: ranges of the log, half-open physical offsets, whose valid records the plan removes; they are
             written to a file for `append`. Only without fillers.
@@ -155,6 +163,7 @@ class Recovery:
     guard: bool
     plan: Plan
     build: Build | None
+    check_tools: Callable[[], None]
     refusals: tuple[Refusal, ...]
     tail: tuple[tuple[int, int], ...]
     is_needed: bool
@@ -329,6 +338,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         guard=layout.guard is not None,
         plan=plan,
         build=rebuild.build,
+        check_tools=rebuild.check_tools,
         refusals=tuple(refusals),
         tail=log.tail,
         is_needed=bool(actions) or layout.guard is not None,

@@ -37,17 +37,31 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
     if root is None or "config" not in store.layout.folders:
         return [], warnings
     actions: list[Action] = []
+    made = store.layout.rocksdb_config
     for name, moved in ((CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)):
         try:
-            loaded = read_config(root / FOLDER, name)
+            in_rocksdb = made is not None and name in made.documents
+            loaded = read_config(made.root if made is not None else root / FOLDER, name)
             if loaded.source == "none":
                 continue
             changes, document = moved(loaded.document, after)
-            if changes:
+            if changes and in_rocksdb:
+                warnings.append(_in_rocksdb(changes))
+            elif changes:
                 actions.append(_action(store, root / FOLDER / name, changes, document))
         except FormatError as error:
             warnings.append(f"{FOLDER}/{name} cannot be parsed, its offsets are not checked: {error.message}")
     return actions, warnings
+
+
+def _in_rocksdb(changes: Sized) -> str:
+    """A warning about committed offsets in RocksDB, which is not written."""
+    what = _counted(
+        changes,
+        "committed offset in RocksDB is past the end of its queue, and stays as it is",
+        "committed offsets in RocksDB are past the ends of their queues, and stay as they are",
+    )
+    return f"{what}: mqadmin resetOffsetByTime sets them on the running broker"
 
 
 def _messages(after: After) -> dict[str, int]:

@@ -157,6 +157,7 @@ def recover_store(
     def change(
         recovery: Recovery, store: Store, held: StoreLock, earlier: plans.Earlier
     ) -> tuple[Path | None, Path | None, int]:
+        recovery.check_tools()
         layout = store.layout
         backup = plans.backup_folder(layout, backup_dir)
         plans.check_backup(layout, backup)

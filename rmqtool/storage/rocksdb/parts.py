@@ -12,12 +12,11 @@ from rmqtool.errors import InputError
 from rmqtool.storage.rocksdb.config import RocksdbConfig
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
-from rmqtool.storage.unsupported import SIDE_STORE, Unsupported
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_STORE, Unsupported
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
-_QUEUES = ("consume queues", "second consume queues")
 _POP = "pop records"
 _INDEX = "second index entries"  # without broker.conf: a broker mostly writes index files as well
 _SIDE_FOLDER = "rocksdbstore"
@@ -27,7 +26,7 @@ _SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "h
 def open_parts(layout: StoreLayout, root: Path) -> None:
     """Open what the layout calls unsupported, and move the parts that can be read to `read_only`."""
     for part in layout.unsupported:
-        if part.what in _QUEUES:
+        if part.what in QUEUES_IN_ROCKSDB:
             _open_queues(layout, part, root / "consumequeue")
         elif part.what == _POP:
             _open_pop(layout, part)

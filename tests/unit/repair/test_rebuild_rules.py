@@ -475,12 +475,17 @@ def test_a_view_knows_new_and_vanished_files(tmp_path: Path) -> None:
     source.close()
 
 
-def test_queues_in_rocksdb_are_refused(tmp_path: Path) -> None:
+def test_queues_in_rocksdb_are_a_new_database(tmp_path: Path) -> None:
+    """The MANIFEST that CURRENT names is not there. Single queues are not rebuilt."""
     root = tmp_path / "store"
     log_of(root, range(3))
     (root / "consumequeue").mkdir()
     (root / "consumequeue/CURRENT").write_text("MANIFEST-000004\n")
     with Store(detect(root)) as store:
+        found = plan_rebuild(store)
+        assert found.database is not None and found.database.problems[0] == "RD01" and not found.tasks
+        of_queues = [each for each in found.actions if each.path.startswith("consumequeue")]
+        assert [(each.kind, each.path) for each in of_queues] == [("replace", "consumequeue/CURRENT")]
         with pytest.raises(RefusedError, match="consume queues"):
-            plan_rebuild(store)
-        assert not plan_rebuild(store, queues=False).tasks
+            plan_rebuild(store, selection=Selection(queues=(0,)))
+        assert plan_rebuild(store, queues=False).database is None

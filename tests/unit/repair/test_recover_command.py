@@ -200,11 +200,12 @@ def test_out_of_reach_is_shown_and_not_mended(
 ) -> None:
     """3 for looking, 4 for doing; records of pop consumers do not matter."""
     root = store_copy("ok_540_small_ipv6")
-    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    (root / "config/topics").mkdir()
+    (root / "config/topics/CURRENT").write_text("MANIFEST-000004\n")
     code, out, _ = run(capsys, root)
     assert code == 3 and "RocksDB" in out
     assert run(capsys, root, "--apply")[0] == 4
-    (root / "consumequeue" / "CURRENT").unlink()
+    shutil.rmtree(root / "config/topics")
     (root / "kvStore").mkdir()
     (root / "kvStore" / "CURRENT").write_text("MANIFEST-000004\n")
     assert run(capsys, root)[0] == 3

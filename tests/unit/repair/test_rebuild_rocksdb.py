@@ -1,0 +1,315 @@
+"""`rebuild` of consume queues in RocksDB: a new database from the log, with all units, and the way back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
+from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, ENDS, UNIT_VALUE, UNITS, EndKey, end_key, unit_key
+from rmqtool.read.store import Store
+from rmqtool.storage.rocksdb.database import Database
+from rmqtool.storage.unsupported import is_rocksdb_file
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.build_store import patch
+from tests.support.programs import PATIENCE_S, started
+from tests.support.rocksdb_databases import write_ahead_log
+from tests.support.stores import Library, case
+from tests.support.sweep import IS_WHOLE
+from tests.support.trees import copy_tree, tree_rows, unchanged
+from tests.support.whole_store import codes_of, report_of
+
+pytestmark = pytest.mark.usefixtures("json_lines")
+
+Capture = pytest.CaptureFixture[str]
+Rows = dict[str, dict[bytes, bytes]]
+NAME = "kind_rocksdb_540"
+COMBINED = "kind_combine_index_timer_540"
+DELAYED = "SCHEDULE_TOPIC_XXXX"
+
+
+def rows_of(root: Path) -> Rows:
+    """What the database of queues holds."""
+    database = Database(root / "consumequeue")
+    try:
+        return {family: dict(database.scan(family)) for family in (UNITS, ENDS)}
+    finally:
+        database.close()
+
+
+def without_minima(rows: Rows) -> Rows:
+    """Without the entries that a broker makes when it is asked for the minimum of a queue."""
+    return {**rows, ENDS: {key: value for key, value in rows[ENDS].items() if b"\1min\1" not in key}}
+
+
+def conf_of(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.conf"
+    lines = (case(name).folder / "broker.conf").read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("storePath")))
+    return path
+
+
+def rebuild(root: Path, *words: object) -> int:
+    return main(["rebuild", str(root), *map(str, words)])
+
+
+def is_gone(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def has_no_current(folder: Path) -> None:
+    (folder / "CURRENT").unlink()
+
+
+def has_a_damaged_block(folder: Path) -> None:
+    patch(folder / "000010.sst", 5000, b"\xff" * 8)
+
+
+def lacks_a_unit(folder: Path) -> None:
+    """A change of a write-ahead log, as another tool may leave it."""
+    log = write_ahead_log([(0, unit_key("TopicA", 0, 5), None)])
+    (folder / "000900.log").write_bytes(log)
+
+
+def has_a_wrong_end(folder: Path) -> None:
+    log = write_ahead_log([(1, end_key(EndKey("TopicA", True, 0)), struct.pack(">qq", 22816, 29))])
+    (folder / "000900.log").write_bytes(log)
+
+
+DAMAGE: tuple[Callable[[Path], None], ...] = (
+    is_gone, has_no_current, has_a_damaged_block, lacks_a_unit, has_a_wrong_end,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_repaired_and_can_be_undone(
+    damage: Callable[[Path], None], cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """The database holds the rows of the broker's; the plan changes nothing; undone, every byte is back."""
+    store, conf = cases.copy(NAME, tmp_path / "store"), conf_of(NAME, tmp_path)
+    wanted = without_minima(rows_of(store))
+    damage(store / "consumequeue")
+    before = [row for row in tree_rows(store) if row[0] not in (".", "lock")]
+    with unchanged(store):
+        assert rebuild(store, "--broker-conf", conf) == EXIT_FINDINGS
+        assert rebuild(store, "--broker-conf", conf, "--write-plan", tmp_path / "plan") == EXIT_FINDINGS
+    arguments = (
+        "--broker-conf",
+        conf,
+        "--apply",
+        "--plan",
+        tmp_path / "plan",
+        "--backup-dir",
+        tmp_path / "kept",
+    )
+    assert rebuild(store, *arguments) == EXIT_OK
+    assert rows_of(store) == wanted and not codes_of(store)
+    kept = {path.name for path in (store / "consumequeue").iterdir()}
+    assert {name for name in kept if name in ("LOG", "LOCK", "rocksdict-config.json")} == set()
+    assert rebuild(store, "--broker-conf", conf) == EXIT_OK
+    assert main(["recover", str(store), "--undo", str(tmp_path / "kept")]) == EXIT_OK
+    assert [row for row in tree_rows(store) if row[0] not in (".", "lock")] == before
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("name", ["kind_rocksdb_533", "kind_rocksdb_540_files", "kind_config_v2_540"])
+def test_databases_of_brokers(name: str, cases: Library, tmp_path: Path) -> None:
+    """All units: of 1,300 the broker's own rebuild of the store with 16 files makes 805."""
+    store, conf = cases.copy(name, tmp_path / "store"), conf_of(name, tmp_path)
+    wanted = without_minima(rows_of(store))
+    shutil.rmtree(store / "consumequeue")
+    assert "RD06" in codes_of(store) or name == "kind_config_v2_540"
+    extra = "storeType=defaultRocksDB\n" if name == "kind_config_v2_540" else ""
+    conf.write_text(f"{conf.read_text()}\n{extra}")
+    assert rebuild(store, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert rows_of(store) == wanted
+    report = report_of(store)
+    assert report.units == report.records and not codes_of(store)
+
+
+def test_both_sides_of_a_double_write(cases: Library, tmp_path: Path) -> None:
+    store, conf = cases.copy(COMBINED, tmp_path / "store"), conf_of(COMBINED, tmp_path)
+    wanted = rows_of(store)
+    for path in (store / "consumequeue").glob("*.sst"):
+        path.write_bytes(b"x")
+    patch(store / "consumequeue/TopicA/0/00000000000000000000", 0, bytes(7) + b"\7")
+    assert {"CQ05", "RD01"} <= set(codes_of(store))
+    assert rebuild(store, "--broker-conf", conf, "--topic", "TopicA", "--apply") == EXIT_OK  # only in files
+    assert {"CQ05", "RD01"} & set(codes_of(store)) == {"RD01"}
+    patch(store / "consumequeue/TopicA/0/00000000000000000000", 0, bytes(7) + b"\7")
+    assert rebuild(store, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert rows_of(store) == wanted and set(codes_of(store)) == {"UN01"}
+    assert rebuild(store, "--broker-conf", conf) == EXIT_OK
+
+
+def test_single_queues_are_refused(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    store = cases.copy(NAME, tmp_path / "store")
+    lacks_a_unit(store / "consumequeue")
+    with unchanged(store):
+        assert rebuild(store, "--topic", "TopicA") == EXIT_REFUSED
+    assert "leave out --topic" in capfd.readouterr().err
+
+
+def test_without_the_library(
+    cases: Library, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is shown; it is not begun, and the error names the extra."""
+    store = cases.copy(NAME, tmp_path / "store")
+    lacks_a_unit(store / "consumequeue")
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with unchanged(store):
+        assert rebuild(store) == EXIT_FINDINGS
+    before = [row for row in tree_rows(store) if row[0] not in (".", "lock")]
+    for command in (["rebuild"], ["recover"]):
+        capfd.readouterr()
+        assert main([command[0], str(store), "--apply"]) == EXIT_INPUT
+        assert "pip install 'rmqtool[rocksdb]'" in capfd.readouterr().err
+    assert [row for row in tree_rows(store) if row[0] not in (".", "lock")] == before
+
+
+# stores of any content
+
+
+OF_ROCKSDB = "storeType=defaultRocksDB\nmappedFileSizeCommitLog=65536\n"
+
+
+def written(root: Path, seed: int, count: int = 1500) -> tuple[dict[bytes, bytes], Path]:
+    """A store of several kinds of messages; the units that a database of its queues has; broker.conf."""
+    rng = Random(seed)
+    with StoreWriter.create(root, "5.4", auto_create_queues=4, commit_log_file_size=65536) as writer:
+        for number in range(count):
+            topic = rng.choice(("TopicA", "TopicB", "C", "T" * 120))
+            message = NewMessage(
+                topic=topic, body=rng.randbytes(rng.randrange(60)), tags=rng.choice(("", "a", "b")),
+                queue_id=rng.randrange(4), born_timestamp=1_700_000_000_000 + number,
+            )  # fmt: skip
+            if number % 7 == 0:
+                message = replace(message, delay_level=rng.randrange(1, 5))
+            writer.put(message)
+    units = {}
+    with Store.open(root) as store:
+        for (topic, queue_id), queue in store.queues.items():
+            for number, unit in queue.units():
+                found = store.find(unit.physical_offset)
+                assert found is not None
+                value = UNIT_VALUE.pack(*unit[:3], found.message.store_timestamp)
+                units[unit_key(topic, queue_id, number)] = value
+        end = store.end_offset()
+    ends = {end_key(EndKey(CHECKPOINT_TOPIC, True, 0)): struct.pack(">q", end)}
+    conf = root.with_name("broker.conf")
+    conf.write_text(OF_ROCKSDB)
+    shutil.rmtree(root / "consumequeue")
+    return units | ends, conf
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_store(seed: int, tmp_path: Path) -> None:
+    """Every unit of the queues in files, with its store time, and the end of dispatch."""
+    root = tmp_path / "store"
+    wanted, conf = written(root, seed)
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    rows = rows_of(root)
+    assert len(rows[UNITS]) == 1500
+    assert {**rows[UNITS], **{k: v for k, v in rows[ENDS].items() if k in wanted}} == wanted
+    with Store.open(root, broker_conf=conf) as store:
+        assert store.layout.has_queues_in_rocksdb
+        for key in store.queues:
+            assert store.min_offset(*key) == 0 and store.max_offset(*key) > 0
+    assert not set(codes_of(root)) - {"CF03"}
+
+
+def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
+    """Its next message gets the queue offset after the last one; the database alone knows it."""
+    root = tmp_path / "store"
+    with StoreWriter.create(root, "5.4", auto_create_queues=1, commit_log_file_size=65536) as writer:
+        for number in range(900):
+            writer.put(NewMessage(topic="Old" if number < 20 else "New", body=b"x" * 100, queue_id=0))
+    conf = tmp_path / "broker.conf"
+    conf.write_text(OF_ROCKSDB)
+    shutil.rmtree(root / "consumequeue")
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    before = rows_of(root)
+    sorted((root / "commitlog").iterdir())[0].unlink()
+    assert "CQ14" not in codes_of(root)
+    log = write_ahead_log([(0, unit_key("New", 0, 800), None)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    after = rows_of(root)
+    assert after[ENDS] == before[ENDS]
+    assert unit_key("Old", 0, 19) in after[UNITS] and unit_key("Old", 0, 18) not in after[UNITS]
+    first = min(number for number in range(900) if unit_key("New", 0, number) in after[UNITS])
+    assert 100 < first < 800 and {key: before[UNITS][key] for key in after[UNITS]} == after[UNITS]
+    assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+
+
+# killed
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from rmqtool.repair.rebuild.run import Request, rebuild_store
+from tests.support.disk_calls import Stop, watched
+from tests.support.recover_checks import opener
+root, conf, backup, number = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+stop = Stop(number, "before") if number else None
+with watched(root.parent, stop=stop) as calls:
+    rebuild_store(opener(root, conf), Request(), backup_dir=backup, force=True, jobs=1)
+print(len(calls.done))
+"""
+
+
+def child(root: Path, conf: Path, backup: Path, number: int) -> tuple[int, str]:
+    """A run in a process of its own, for a forked one has no threads of the library. (exit code, output)."""
+    with started([sys.executable, "-c", CHILD, root, conf, backup, number]) as program:
+        out, err = program.communicate(timeout=PATIENCE_S)
+        assert program.returncode in (0, -signal.SIGKILL), err
+        return program.returncode, out.decode()
+
+
+def other_rows(root: Path) -> list[Any]:
+    """The store without the database and times: two runs give the library's files other names of sessions."""
+    return [
+        (name, kind, size, digest)
+        for name, kind, size, _, digest in tree_rows(root)
+        if name not in (".", "lock", "consumequeue") and not is_rocksdb_file(Path(name).name)
+    ]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", [NAME, COMBINED] if IS_WHOLE else [COMBINED])
+def test_killed_and_run_again(name: str, cases: Library, tmp_path: Path) -> None:
+    """The result is that of a run that nothing disturbs; undone, the store is that of before, every byte."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    root, conf = cases.copy(name, folder / "store"), conf_of(name, folder)
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:-60])
+    start = copy_tree(folder, tmp_path / "start")
+    before = [row for row in tree_rows(root) if row[0] not in (".", "lock")]
+    code, out = child(root, conf, folder / "kept", 0)
+    assert code == 0
+    wanted, others, count = rows_of(root), other_rows(root), int(out)
+    numbers = range(1, count + 1) if IS_WHOLE else sorted(Random(name).sample(range(count // 2, count), 3))
+    for number in numbers:
+        shutil.rmtree(folder)
+        copy_tree(start, folder)
+        assert child(root, conf, folder / "kept", number)[0] == -signal.SIGKILL, number
+        words = ("--broker-conf", conf, "--apply", "--force", "--backup-dir", folder / "kept-again")
+        assert rebuild(root, *words) == EXIT_OK
+        assert (rows_of(root), other_rows(root)) == (wanted, others), number
+        again = folder / "kept-again"
+        backup = again if again.exists() else folder / "kept"
+        assert main(["recover", str(root), "--undo", str(backup)]) == EXIT_OK
+        assert [row for row in tree_rows(root) if row[0] not in (".", "lock")] == before, number
