@@ -25,6 +25,14 @@ compares the key with that of the message.
 - DLedger. With enableDLegerCommitLog the log lies in a folder dledger-SELFID, and the header of an entry
 precedes each message. rmqtool reads it like any other log, and never changes it. `rmqtool copy STORE --output
 NEW` writes its messages as a store without DLedger; rmqtool-recovery(7) says when.
+- tiered storage. With TieredMessageStore a broker copies messages to other storage, with a log for each
+queue. A copy of the posix provider (tieredStoreFilePath) is read as a store: `rmqtool dump STORE/tiered`.
+rmqtool reads its complete index files; what they lack, a look-up scans.
+- compaction. A topic with cleanup.policy=COMPACTION has a second log, which keeps the last message of each
+key. Its consumers read that log; the commit log keeps all messages until they expire. `rmqtool dump
+STORE/compaction` shows what the log keeps. In these two kinds of store a physical offset is the number of a
+segment times 2,000,000,000, plus the position in it; `rmqtool info --json` lists the logs. They are only
+read.
 - config. Topics, consumer offsets, consumer groups and delay offsets as JSON, each with the version before it
 in a file `.bak`. Consumer offsets cannot be rebuilt from the commit log: without a slave or a backup that
 holds them, a group begins again where its consumers say (consumeFromWhere).

@@ -103,7 +103,7 @@ def dump(
 
     Exits with 0 even if nothing matches; 1 for damage, for --explain of something that is not a sound
     record, and for a --topic or --queue that the store does not have; 2 for a usage error; 3 when
-    something could not be read or is stored in a form rmqtool cannot read (RocksDB, tiered),
+    something could not be read or is stored in a form rmqtool cannot read (an index in RocksDB),
     and for --explain of an offset that no file contains; 4 when the file of --output exists or would lie
     in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
@@ -165,7 +165,7 @@ def _read_columns(task: Dump, writer: Output) -> None:
 def _taken_for(store: Store, writer: Output) -> Kind:
     """Return the kind that STORE is read as; print a note if it is not a store root."""
     kind = store.layout.kind
-    if kind == "store":
+    if kind == "store" or kind == "tiered" or kind == "compacted":  # noqa: PLR1714 - narrows the type
         return "commitlog"
     names = {"commitlog": "a commit log", "consumequeue": "a consume queue", "index": "an index"}
     writer.note(f"rmqtool: reading it as {names[kind]}")

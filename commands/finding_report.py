@@ -99,7 +99,7 @@ def report_unknown(
     known: set[str] = set()
     for store in stores:
         names = topic_names(store.layout)
-        if store.layout.kind != "store" or not names:
+        if not store.layout.is_whole or not names:
             return EXIT_OK
         known |= names
     known |= looked.topics

@@ -55,7 +55,7 @@ def info(
 
     Exits with 0 when it shows no damage, notes at most, also of a store in use; 1 when it shows a warning or
     an error; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool cannot
-    read (RocksDB, tiered).
+    read (an index in RocksDB).
     """
     from rmqtool.report.info import store_info
 
@@ -154,6 +154,10 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         yield f"state        {_state_text(found['state'])}"
     if found["commit_log"] is not None:
         yield from _log_lines(found, zone)
+    if found["queue_logs"] is not None:
+        yield from _queue_log_lines(found["queue_logs"], zone)
+    for each in found["copies"]:
+        yield f"{each['kind']:<13}{each['path']}: the logs of {counted(each['queues'], 'queue')}"
     if found["ledger"] is not None:
         yield _ledger_line(found["ledger"])
     yield from _behind_lines(found)
@@ -187,6 +191,17 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
             f"with {count} queues," if not others else f"of {len(topics) + others} have queues: {count} with"
         )
         yield f"topics       {len(topics)} {queues} {total} messages{unpacked}"
+
+
+def _queue_log_lines(logs: list[dict[str, Any]], zone: tzinfo | None) -> Iterator[str]:
+    segments, size = (sum(log[name] for log in logs) for name in ("segments", "size_bytes"))
+    queues = counted(len(logs), "queue")
+    yield f"logs         of {queues}: {counted(segments, 'segment')}, {format_size(size)}"
+    first, last = (
+        [log[name] for log in logs if log[name] is not None]
+        for name in ("first_store_timestamp", "last_store_timestamp")
+    )
+    yield f"messages     {_span(min(first, default=None), max(last, default=None), zone)}"
 
 
 def _ledger_line(ledger: dict[str, Any]) -> str:

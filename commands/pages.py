@@ -43,6 +43,7 @@ _AREAS = {
     "RD": "RocksDB",
     "EP": "Epoch file",
     "CC": "Compaction",
+    "TS": "Tiered storage",
     "UN": "Not readable by rmqtool",
 }
 _VARIABLES = (

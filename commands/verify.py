@@ -32,8 +32,8 @@ Passes = Annotated[
     typer.Option(
         "--pass",
         metavar="NAME",
-        help="Run only this pass: files, log, queues, index, checkpoint, config, timer, bodies"
-        " (repeatable). Default: all except bodies.",
+        help="Run only this pass: files, log, queues, index, checkpoint, config, timer, tiered, compaction,"
+        " bodies (repeatable). Default: all except bodies.",
     ),
 ]
 LimitBytes = Annotated[
@@ -76,11 +76,12 @@ def verify(
     Reads every record and checks its CRC, compares queues and log in both directions, looks up every key
     in the index, and checks the set of files, the checkpoint and the configuration. Continues after
     damage and reports each damaged range once, with its place and its kind. Nothing is changed. In a
-    store in use, everything that was complete when the check started is checked. rmqtool problems and
+    store in use, everything that was complete when the check started is checked. The tiered copy in a store
+    and the logs of compacted topics are checked too. rmqtool problems and
     rmqtool-problems(7) explain each kind of damage and what the broker does with it.
 
     Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
-    read or is stored in a form rmqtool cannot read (RocksDB, tiered). Notes are normal, for
+    read or is stored in a form rmqtool cannot read (an index in RocksDB). Notes are normal, for
     example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report
@@ -109,7 +110,7 @@ def verify(
         if not kernels.are_cached():
             writer.note(kernels.COMPILING)
             kernels.load_kernels()
-        total = sum(file.size for file in opened.layout.commit_log)
+        total = opened.layout.log_bytes
         with writer.progress("verify", total) as bar:
             findings = run(
                 opened,
@@ -219,6 +220,8 @@ def summary(report: Report, counts: Counter[str]) -> str:
         parts.append(f"{report.units} queue units")
     if "index" in report.passes:
         parts.append(f"{report.index_entries} index entries, {report.keys} keys")
+    if report.copied_records:
+        parts.append(f"{report.copied_records} records of copies")
     if report.left_out:
         parts.append(f"not checked without a whole store: {', '.join(report.left_out)}")
     if report.vanished:

@@ -19,6 +19,7 @@ from rmqtool.formats import (
     rocksdb,
     rocksdb_queue,
     rocksdb_timer,
+    tiered,
     timer,
     trace,
 )
@@ -57,6 +58,8 @@ STRUCTURES: tuple[tuple[str, Part | Layout, str], ...] = (
     ("DLedger state files", ledger.STATE, ledger.STATE_TEXT),
     ("POP record", pop_record.VALUE, pop_record.TEXT),
     ("compaction checkpoint", compaction.POSITIONS, compaction.TEXT),
+    *_titled(tiered.CODA, tiered.INDEX_HEADER, tiered.INDEX_SLOT, tiered.INDEX_ITEM),
+    ("tiered metadata", tiered.DOCUMENT, tiered.TEXT),
     ("trace body", trace.BODY, trace.TEXT),
     *_titled(rocksdb.FOOTER, rocksdb.TRAILER, rocksdb.KEY_TAIL, rocksdb.LOG_HEAD, rocksdb.BATCH_HEAD),
 )

@@ -88,6 +88,10 @@ _LOG_STOP = (
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
 _LOAD_FAILS = "load fails: the broker does not start"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
+_COMPACT_AGAIN = (
+    "while the commit log still has all messages of the topic, delete compaction/ when the broker is stopped: it"
+    " compacts the topic again"
+)
 _NUMBER_OF_ITS_UNIT = (
     "rmqtool recover STORE: restores the queue offset from the record's unit if the surrounding records"
     " agree; otherwise it stays as it is"
@@ -302,6 +306,25 @@ PROBLEMS: tuple[Problem, ...] = (
             "uses the .bak, otherwise an empty list", None, "EpochFileCache"),
     Problem("CC01", "bad compaction checkpoint", "warning", "compaction/position-checkpoint cannot be read",
             "compacts from the start again", "rmqtool recover STORE: restores its .bak, or removes it", "CompactionPositionMgr"),
+    Problem("CC02", "damaged compaction log", "error", "the log or the queue of a compacted topic is damaged",
+            "does not return the record; its older values are only in the commit log", _COMPACT_AGAIN, "CompactionLog"),
+    Problem("CC04", "odd compaction file", "warning", "a file in compaction/ does not belong to a log and its queue",
+            "does not load the topic's compaction log", _COMPACT_AGAIN, "CompactionLog#load"),
+    # tiered storage
+    Problem("TS01", "missing segment", "error", "bytes between two segments of tiered storage are missing",
+            "fails to read the messages there", None, "FlatAppendFile#readAsync"),
+    Problem("TS02", "stray entry", "warning", "an entry in tiered storage is not a segment or its folder",
+            "does not read it", _MOVE_AWAY, "PosixFileSegment"),
+    Problem("TS03", "segment length", "error", "a segment of tiered storage is too short or too long",
+            "returns fewer messages, or cuts a message", None, "FlatAppendFile#recoverFileSize"),
+    Problem("TS04", "segment unknown", "error", "a segment of tiered storage is only in the metadata, or only on the disk",
+            "reads only segments that the metadata name", None, "FlatAppendFile#recover"),
+    Problem("TS05", "bad metadata", "error", "tieredStoreMetadata.json cannot be read",
+            "does not start", None, "DefaultMetadataStore"),
+    Problem("TS06", "damaged tiered copy", "error", "a record, unit or key of tiered storage is damaged",
+            "serves the bytes unchanged, or fails to read them", None, "FlatMessageFile"),
+    Problem("TS07", "bad index segment", "error", "the header or the slots of an index segment are wrong",
+            "answers queries by key without its messages", None, "IndexStoreFile"),
     # RocksDB
     Problem("RD01", "damaged database", "error", "a part of a file of a RocksDB database cannot be read",
             "does not start, or fails when it reads the block; of a write-ahead log, keeps the changes before the damage",

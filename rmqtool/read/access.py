@@ -137,6 +137,7 @@ def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = 
     What of the log lies outside of the offsets or times of the selection is left out, and not checked.
     Store times rise along a log, so the first records of a file and of the next bound them, and in a
     large file records that queues name; a clock that was set back by less than ten minutes does no harm.
+    Where each queue has a log of its own, files follow each other in any order of times, and all are read.
 
     Raises:
         UsageError: an unknown `via`.
@@ -190,7 +191,7 @@ def _log_access(store: Store, selection: Selection) -> Access:
 def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> int:
     """The number of the first file that may hold a record of the time range."""
     number = 0
-    if selection.since is None or selection.time_field != "store":
+    if selection.since is None or selection.time_field != "store" or store.layout.queue_logs is not None:
         return number
     while number + 1 < len(files):
         if not is_before(store, files[number + 1].first_record, selection.since):
@@ -202,7 +203,7 @@ def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> i
 def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]) -> int:
     """One more than the number of the last file that may hold a record of the time range."""
     number = len(files)
-    if selection.until is None or selection.time_field != "store":
+    if selection.until is None or selection.time_field != "store" or store.layout.queue_logs is not None:
         return number
     while number > 1:
         if not is_behind(store, files[number - 1].first_record, selection.until):
@@ -244,7 +245,7 @@ def queue_access(store: Store, selection: Selection, log: Access, *, always: boo
     """
     if not (selection.topics or selection.exclude_topics or selection.queues):
         return None
-    if not log.ranges or not store.layout.has_files_of_queues or store.layout.kind != "store":
+    if not log.ranges or not store.layout.has_files_of_queues or not store.layout.is_whole:
         return None
     with QueueUnits(store.layout) as units:
         keys = units.keys
@@ -391,7 +392,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
         log: how the log would be read.
         always: also where the log costs no more.
     """
-    if not (selection.keys and log.ranges and store.layout.kind == "store"):
+    if not (selection.keys and log.ranges and store.layout.is_whole):
         return None
     topics = set(selection.topics)
     # The index can answer only for topics that are known; the queues know those of these ranges.

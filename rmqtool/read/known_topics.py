@@ -25,7 +25,7 @@ def unknown_topics(layout: StoreLayout, selection: Selection, found: Collection[
     `found` are topics that records have.
     """
     known = topic_names(layout)
-    if layout.kind != "store" or not known:
+    if not layout.is_whole or not known:
         return []
     return [
         name

@@ -30,9 +30,11 @@ from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
+from rmqtool.storage.queue_logs.find import copies_in
 
 _STATE_MAX = 64 << 10
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
@@ -80,7 +82,8 @@ def store_info(store: Store) -> Info:
     """The overview as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
-    commit_log, ledger, topics, topics_without_queue, has_batch_queues, index, checkpoint, epochs, state,
+    commit_log, ledger, queue_logs, copies, topics, topics_without_queue, has_batch_queues, index,
+    checkpoint, epochs, state,
     behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input lacks are None.
     `problems` are findings from the names and sizes of files, and from the ends of queues and index.
     """
@@ -109,6 +112,8 @@ def store_info(store: Store) -> Info:
             "index_slots", "index_entries")},
         "commit_log": _commit_log(store, tail, heads[0] if heads else None),
         "ledger": _ledger(store, unreadable),
+        "queue_logs": _queue_logs(store, spans),
+        "copies": _copies(layout),
         "topics": _topics(spans),
         "topics_without_queue": _without_queue(store),
         "has_batch_queues": bool(layout.batch_queues),
@@ -119,10 +124,7 @@ def store_info(store: Store) -> Info:
                 "master_flushed_offset", "confirm_phy_offset")},
         "epochs": _epochs(store, unreadable),
         "state": _state(layout, holder),
-        "behind": {
-            "queues_bytes": max(tail.end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
-            "index_bytes": _index_behind(index, tail.last),
-        },
+        "behind": _behind(layout, units_end, tail, index),
         "power_failure": at_risk,
         "disk": _disk(store),
         "problems": [
@@ -182,7 +184,7 @@ def _spans(store: Store, unreadable: _Unreadable) -> Spans:
 
 def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
     layout = store.layout
-    if not layout.commit_log:
+    if not layout.commit_log or layout.queue_logs is not None:
         return None
     return {
         "files": len(layout.commit_log),
@@ -218,6 +220,41 @@ def _ledger(store: Store, unreadable: _Unreadable) -> Info | None:
         "current_term": term.current_term if term else None,
         "vote_leader": term.vote_leader or None if term else None,
     }
+
+
+def _queue_logs(store: Store, spans: Spans) -> list[Info] | None:
+    """The logs of queues: which offsets of its own log a queue has, and the physical offset of the first."""
+    logs = store.layout.queue_logs
+    if logs is None:
+        return None
+    rows = []
+    for queue in logs.found.queues:
+        places, span = logs.places[queue.key], spans.get(queue.key)
+        first = store.head(places.start) if queue.log else None
+        last = store.head(span.last.physical_offset) if span is not None and span.last is not None else None
+        rows.append({
+            "topic": queue.topic, "queue_id": queue.queue_id, "segments": len(queue.log),
+            "size_bytes": sum(segment.size for segment in queue.log),
+            "begin_offset": queue.log[0].base if queue.log else None,
+            "end_offset": queue.log[-1].end if queue.log else None,
+            "physical_offset": places.start if queue.log else None,
+            "first_store_timestamp": first.store_timestamp if first is not None else None,
+            "last_store_timestamp": last.store_timestamp if last is not None else None,
+        })  # fmt: skip
+    return rows
+
+
+def _copies(layout: StoreLayout) -> list[Info]:
+    """The tiered copy in the store, and the logs of compacted topics: each is read as a store of its own."""
+    if layout.kind != "store" or layout.root is None:
+        return []
+    rows = []
+    for logs in copies_in(layout.root, Listing()):
+        queues = [queue for queue in logs.found.queues if queue.log]
+        if queues:
+            rows.append({"kind": logs.kind, "path": str(logs.folder), "queues": len(queues)})
+        logs.close()
+    return rows
 
 
 def _used(files: tuple[StoreFile, ...], end: int) -> int | None:
@@ -278,6 +315,16 @@ def _index_behind(index: Info | None, last: Head | None) -> int | None:
     if index is None or last is None:
         return None
     return max(last.physical_offset - int(index["last_physical_offset"]), 0)
+
+
+def _behind(layout: StoreLayout, units_end: int, tail: Tail, index: Info | None) -> Info:
+    """How far queues and index are behind the log; None if each queue has a log of its own."""
+    own = layout.queue_logs is not None
+    is_known = units_end >= 0 and layout.commit_log and not own
+    return {
+        "queues_bytes": max(tail.end - units_end, 0) if is_known else None,
+        "index_bytes": None if own else _index_behind(index, tail.last),
+    }
 
 
 def _checkpoint(store: Store, unreadable: _Unreadable) -> checkpoint_format.Checkpoint | None:

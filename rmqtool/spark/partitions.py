@@ -112,7 +112,7 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
     for place in places:
         store = open_place(place, options)
         with store:
-            if store.layout.kind not in ("store", "commitlog"):
+            if not (store.layout.is_whole or store.layout.kind == "commitlog"):
                 raise UsageError(
                     f"{place.path} is a file of kind {store.layout.kind}, and Spark reads messages",
                     hint="name a store, a folder of commit log files or one of these files",

@@ -22,6 +22,7 @@ __all__ = [
     "permission",
     "prefetch",
     "profile",
+    "queue_logs",
     "random_file",
     "ranges",
     "remote",

@@ -3,18 +3,13 @@
 Only a few bytes of an index file are read here, and broker.conf if one is given. Sizes come from the
 directory listing, so the layout of a store of 10,000 queues takes a fraction of a second.
 
-An entry whose type does not match its name, for example a pipe named like a file, is unexpected: it contains
-nothing that can be read, and with most of them a broker does not start.
-
 Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spec 01 section 1.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
@@ -48,75 +43,18 @@ from rmqtool.storage.single_file import (
     recognise,
 )
 from rmqtool.storage.storage import Place, path_at
+from rmqtool.storage.unexpected import FILES, FOLDERS, UnexpectedEntry, find_unexpected_entries
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
 
 if TYPE_CHECKING:
+    from rmqtool.storage.queue_logs.view import QueueLogs
     from rmqtool.storage.rocksdb.config import RocksdbConfig
     from rmqtool.storage.rocksdb.database import Database
     from rmqtool.storage.rocksdb.queues import RocksdbQueue, RocksdbQueues
 
-_FOLDERS = (
-    "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
-    "compaction",
-)  # fmt: skip
-_FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
 _OTHER_PARTS = ("checkpoint", "kvStore", "rocksdbstore")
-# A store's `checkpoint` is not among the files: its reader reports that it is not a plain file.
 
-_TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link that leads nowhere"),
-    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class UnexpectedEntry:
-    """An entry of the wrong type: `what` it is and what is expected `instead_of`, as text."""
-
-    path: Path
-    what: str
-    instead_of: str
-
-
-def find_unexpected_entries(root: Path, listing: Listing) -> tuple[UnexpectedEntry, ...]:
-    """The entries of the store at `root` that have the name of a part but the wrong type, each once.
-
-    Folders of files that are numbered (log, queues, index, timer log) have their own lists of strays.
-    """
-    return tuple((*_of_root(root, listing), *_of_config(root, listing), *_of_compaction(root, listing)))
-
-
-def _of_root(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
-    for name, status in listing.entries(root):
-        if name in _FOLDERS and not stat.S_ISDIR(status.st_mode):
-            yield _unexpected(root / name, status, "a folder")
-        elif name in _FILES and not stat.S_ISREG(status.st_mode):
-            yield _unexpected(root / name, status, "a plain file")
-
-
-def _of_config(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
-    for name, status in listing.entries(root / "config"):
-        if stat.S_ISREG(status.st_mode):
-            continue
-        # 5.x keeps RocksDB folders next to the files, under other names.
-        is_file_name = name.removesuffix(".bak").endswith(".json") or name.startswith("timer")
-        if is_file_name or not stat.S_ISDIR(status.st_mode):
-            yield _unexpected(root / "config" / name, status, "a plain file")
-
-
-def _of_compaction(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
-    for name, status in listing.entries(root / "compaction"):
-        if name == "position-checkpoint" and not stat.S_ISREG(status.st_mode):
-            yield _unexpected(root / "compaction" / name, status, "a plain file")
-
-
-def _unexpected(path: Path, status: os.stat_result, instead_of: str) -> UnexpectedEntry:
-    what = next((text for test, text in _TYPES if test(status.st_mode)), "of an unknown type")
-    return UnexpectedEntry(path, what, instead_of)
-
-
-LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
+LayoutKind = Literal["store", "tiered", "compacted", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]
 
 GUARD_NAME = "rmqtool-repair"
@@ -262,7 +200,8 @@ class StoreLayout:
     consume queues in RocksDB, the only ones or second ones, `rocksdb_config` the folder of a configuration in
     RocksDB, `pop` the database of POP records and `rocksdb_messages` that of timer messages. The lists of
     strays hold entries of a folder that are not files of that part, whatever their type; `unexpected_entries`
-    are other entries whose type does not match their name.
+    are other entries whose type does not match their name. `queue_logs` are the logs of a store of kind
+    `tiered` or `compacted`, where each queue has its own.
     """
 
     root: Path | None
@@ -304,6 +243,7 @@ class StoreLayout:
     rocksdb_config: RocksdbConfig | None = None
     pop: Database | None = None
     rocksdb_messages: Database | None = None
+    queue_logs: QueueLogs | None = None
     unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     links: tuple[Path, ...] = ()
@@ -312,9 +252,21 @@ class StoreLayout:
     broker_conf: BrokerConf | None = None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it has a log with its queues and index, and not only files of one of them."""
+        return self.kind in ("store", "tiered", "compacted")
+
+    @property
     def index_file_size(self) -> int:
         """Bytes of an index file of this store."""
         return Shape(self.index_slots, self.index_entries).size
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the commit log's files; of queue logs only those of their segments."""
+        if self.queue_logs is not None:
+            return sum(self.queue_logs.written(file.file_from_offset) for file in self.commit_log)
+        return sum(file.size for file in self.commit_log)
 
     @property
     def unit_queues(self) -> tuple[QueueFiles, ...]:
@@ -447,6 +399,11 @@ class StoreLayout:
 
     def relative(self, path: Path) -> str:
         """`path` as rows and findings show it: relative to the store root, with `/` between names."""
+        logs = self.queue_logs
+        if logs is not None:
+            if path.is_relative_to(logs.root):
+                return logs.relative("/".join(path.parts[2:]))
+            return path.relative_to(logs.folder).as_posix() if path.is_relative_to(logs.folder) else str(path)
         if self.root is not None and path.is_relative_to(self.root):
             return path.relative_to(self.root).as_posix()
         for part in (self.rocksdb, self.rocksdb_config):
@@ -495,6 +452,12 @@ def detect(
             folders = commit_log_folders(path, listing, conf, commitlog_paths, read_only_paths)
             layout = _store(path, listing, folders, conf, queues=queues)
         else:
+            from rmqtool.storage.queue_logs.as_store import as_store
+            from rmqtool.storage.queue_logs.find import find_queue_logs
+
+            logs = find_queue_logs(path, listing, conf)
+            if logs is not None:
+                return as_store(logs, conf)
             layout = _folder_of_files(path, listing)
         layout.unreadable = tuple(each for each in listing.unreadable if _may_be_part(layout, each[0]))
         layout.links = listing.links
@@ -525,7 +488,7 @@ def _may_be_part(layout: StoreLayout, path: Path) -> bool:
     """Whether a path that cannot be read may be part of the store: in its root only known names are."""
     return (
         path.parent != layout.root
-        or path.name in (*_FOLDERS, *_FILES, *_OTHER_PARTS)
+        or path.name in (*FOLDERS, *FILES, *_OTHER_PARTS)
         or path.name.startswith(LEDGER_PREFIX)
         or path in layout.commit_log_folders
     )

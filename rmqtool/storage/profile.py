@@ -187,6 +187,8 @@ def written_by(layout: StoreLayout) -> WrittenBy:
     them 5.3 and 5.4 leave the same files. If there are only a log and queues, the records distinguish 5.x
     from 4.x: only 5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
     """
+    if layout.queue_logs is not None:
+        return WrittenBy(NEWEST, _OF_5, "copies of messages do not say")
     if layout.kind != "store":
         return WrittenBy(NEWEST, BROKERS, "part of a store does not say")
     dialect = _json_dialect(layout)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from rmqtool.formats.tiered import METADATA, cluster_of
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.broker_conf import BrokerConf
@@ -25,7 +26,6 @@ _ROCKSDB_FILE = pattern(
 _CONFIG_OF_TYPE = ("topics", "metadata")
 """Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
 QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
-_TIERED_FILE = "tieredStoreMetadata.json"
 # Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
     ("indexRocksDBEnable", "index entries"),
@@ -95,6 +95,15 @@ def _has_queue_files(folder: Path, listing: Listing) -> bool:
     )
 
 
+def _has_tiered_copy(root: Path, listing: Listing) -> bool:
+    """Whether a folder of the store is a tiered copy, which is read as a store of its own (`queue_logs`)."""
+    return any(
+        cluster_of(name) is not None
+        for folder in sorted(listing.folders(root))
+        for name in listing.folders(root / folder)
+    )
+
+
 def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> tuple[Unsupported, ...]:
     """The parts of the store at `root` that rmqtool recognises and does not read."""
     found: list[Unsupported] = []
@@ -112,8 +121,8 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
         found.append(Unsupported("pop records", root / "kvStore"))
     if (ledgers := ledger_folders(root, listing)) and find_ledger(root, listing, conf, ()) is None:
         found += (Unsupported("commit log", folder, "one of several DLedger logs") for folder in ledgers)
-    if listing.has_file(root / "config", _TIERED_FILE):
-        found.append(Unsupported("tiered files", root / "config" / _TIERED_FILE, "tiered storage"))
+    if listing.has_file(root / "config", METADATA) and not _has_tiered_copy(root, listing):
+        found.append(Unsupported("tiered files", root / "config" / METADATA, "tiered storage"))
     side_store = root / "rocksdbstore"
     if conf is not None:
         found += (Unsupported(what, side_store) for setting, what in _ROCKSDB_SETTINGS if conf.flag(setting))

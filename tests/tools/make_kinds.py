@@ -32,7 +32,7 @@ SAYS = {
     "rocksdb_540": ("5.4", "", "queues, config v1 and pop records in RocksDB"),
     "rocksdb_540_files": ("5.4", "", "queues in RocksDB, made by the broker from 16 log files"),
     "rocksdb_540_running": ("5.4", "CL24 CP04 CQ01 IX09", "queues in RocksDB, copied while the broker ran"),
-    "tiered_540": ("5.4", "UN01", "tiered storage, posix provider"),
+    "tiered_540": ("5.4", "", "tiered storage, posix provider"),
     "trans_540": ("5.4", "", "transactions in RocksDB, one open"),
 }
 INDEX_FILE_SIZE = 40 + 1000 * 4 + 4000 * 20  # maxHashSlotNum, maxIndexNum of every sample

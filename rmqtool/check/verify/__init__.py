@@ -8,6 +8,8 @@
     checkpoint  checkpoint and abort against the log
     config      the JSON files and their .bak, topics and offsets against log and queues
     timer       timer log, timer wheel, epoch file, compaction checkpoint
+    tiered      the tiered copy of messages that lies in the store
+    compaction  the logs of compacted topics
     bodies      every compressed body decompresses, every batch can be read; only on request
 
 `queues`, `index` and `bodies` work while the log is walked, so choosing one of them walks it too.
@@ -19,6 +21,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.at_stake import damaged_ranges, topics_at_stake
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.storage.source import RateLimiter
 
-DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer")
+DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer", "tiered", "compaction")
 PASSES = (*DEFAULT_PASSES, "bodies")
 _OF_LOG = {"log", "queues", "index", "bodies"}
 # What can be checked of less than a store: there is nothing to compare it with.
@@ -44,7 +47,11 @@ _OF_KIND = {
     "commitlog": {"files", "log", "bodies"},
     "consumequeue": {"files", "queues"},
     "index": {"files", "index"},
+    "tiered": _OF_LOG | {"files"},
+    "compacted": _OF_LOG - {"index"} | {"files"},
 }
+
+_OF_COPIES = ("tiered", "compaction")
 
 # Damage that explains what other passes leave out is reported by them when `log` was not chosen.
 _ALWAYS_REPORTED = {"CL12", "CL14", "UN01"}
@@ -110,7 +117,9 @@ def verify(
     report = report if report is not None else Report()
     possible = _OF_KIND.get(store.layout.kind, set(PASSES))
     report.passes = tuple(name for name in PASSES if name in passes and name in possible)
-    report.left_out = tuple(name for name in PASSES if name in passes and name not in possible)
+    report.left_out = tuple(
+        name for name in PASSES if name in passes and name not in {*possible, *_OF_COPIES}
+    )
     report.live = store.live
     context = Context(
         store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
@@ -118,9 +127,17 @@ def verify(
     )  # fmt: skip
     started = time.monotonic()
     try:
-        yield from _run(context, set(report.passes))
+        found = _run(context, set(report.passes))
+        yield from found if store.layout.kind != "tiered" else map(_without_repair, found)
     finally:
         report.seconds = time.monotonic() - started
+
+
+def _without_repair(item: Finding) -> Finding:
+    """The finding without a repair: none of the commands that repair a store changes a tiered copy."""
+    return replace(
+        item, problem=replace(item.problem, repair=None), message=item.message or item.problem.message
+    )
 
 
 def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
@@ -130,6 +147,10 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
     config = ConfigCheck(context) if "config" in passes else None
     if "files" in passes:
         yield from check_files(layout, context.store.profile, live=context.live)
+        if layout.queue_logs is not None:
+            from rmqtool.check.verify.queue_logs import check_segments
+
+            yield from check_segments(layout.queue_logs)
     if passes & _OF_LOG:
         yield from _log(context, passes)
     if passes & {"checkpoint", "config"}:
@@ -141,6 +162,10 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
         yield from config.run()
     if "timer" in passes:
         yield from check_timer(context)
+    if not passes.isdisjoint(_OF_COPIES):
+        from rmqtool.check.verify.queue_logs import check_copies
+
+        yield from check_copies(context, passes)
 
 
 def _look_at_ends(context: Context, passes: set[str]) -> None:

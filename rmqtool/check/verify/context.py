@@ -82,6 +82,8 @@ class Report:
     units: int = 0
     index_entries: int = 0
     keys: int = 0
+    copied_records: int = 0
+    """Records of a tiered copy, and of the logs of compacted topics, in the store."""
     seconds: float = 0.0
     log_end: int | None = None
     live: bool = False

@@ -134,7 +134,9 @@ class IndexCheck:
         self.unusable = False
         self.failed: dict[str, OSError] = {}
         # A running broker indexes a record just after its unit: its index may lag behind its queues.
-        self._indexed_from = 0 if context.live and context.layout.index_files else context.dispatch_from
+        # Where queues have logs of their own, the last records of each may not be indexed.
+        lags = (context.live and context.layout.index_files) or context.layout.queue_logs is not None
+        self._indexed_from = 0 if lags else context.dispatch_from
 
     @property
     def start(self) -> int:
@@ -248,8 +250,9 @@ class IndexCheck:
         tags, tags_missing = (_physical(np.sort(expected[is_tag & mask]), start) for mask in (found, ~found))
         first, last = (int(tags[0]), int(tags[-1])) if len(tags) else (stop, stop)
         # The keys of one record may be in two files, so the records at both ends belong to neither side.
-        inside = (missing > self.start) & (missing < self.last)
-        behind = ~inside & (missing >= self.last) & (missing >= self._indexed_from)
+        low, high = self._indexed(start)
+        inside = (missing > low) & (missing < high)
+        behind = ~inside & (missing >= high) & (missing >= self._indexed_from)
         return IndexPart(
             len(expected),
             lost=Miss.of(missing[inside]),
@@ -262,6 +265,18 @@ class IndexCheck:
             extra={file: _physical(np.setdiff1d(codes, want), start) for file, codes in by_file.items()},
             doubled=Miss.of(_physical(unique[known][counts[known] > wanted], start)),
         )
+
+    def _indexed(self, physical_offset: int) -> tuple[int, int]:
+        """The first and the last record with an entry; if each queue has a log, in that of a record.
+
+        (-1, -1) if no record has an entry.
+        """
+        logs = self.context.layout.queue_logs
+        if logs is None:
+            return self.start, self.last
+        queue = logs.queue_at(physical_offset)
+        own = (file for file in self.files if logs.queue_at(file.start) == queue)
+        return next(((file.start, file.last) for file in own), (-1, -1))
 
     def _entries(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
         """(physical offset - start) << 32 | key hash of the entries for records [start, stop), by file."""
@@ -345,7 +360,7 @@ class IndexCheck:
 
     def _header_times(self) -> Iterator[Finding]:
         """The times in a header, by which a query chooses files, against the records at both ends."""
-        for file in self.files:
+        for file in self.files if self.context.layout.queue_logs is None else ():
             ends = [("begin_timestamp", 0, file.begin_timestamp, file.start)]
             if not file.grows:
                 ends.append(("end_timestamp", 8, file.end_timestamp, file.last))
@@ -383,7 +398,8 @@ class IndexCheck:
         layout = self.context.layout
         conf = layout.broker_conf
         off = conf is not None and not conf.flag("messageIndexEnable", default=True)
-        return off or layout.kind != "store"
+        is_unread = layout.queue_logs is not None and not layout.index_files
+        return off or is_unread or not layout.is_whole
 
     def _file_of(self, offset: int) -> str:
         for file in self.files:

@@ -296,7 +296,8 @@ def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
         if file.end <= oldest:
             continue
         start = context.store.record_before(file, oldest) - file.file_from_offset
-        stop = file.size
+        logs = context.layout.queue_logs
+        stop = file.size if logs is None else logs.written(file.file_from_offset)
         if context.live:
             stop = min(stop, context.end_offset - file.file_from_offset)
         if start < stop:
@@ -308,6 +309,8 @@ def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) ->
 
     That is the last file whose first record is older, for store timestamps rise along the log.
     """
+    if context.layout.queue_logs is not None:  # each queue has a log, so the files are in no order of times
+        return 0
     for number in range(len(files) - 1, -1, -1):
         first = context.store.find(files[number].first_record)
         if first is not None and first.message.store_timestamp < since_ms:

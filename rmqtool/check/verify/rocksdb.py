@@ -45,6 +45,8 @@ _RUNS_MAX = 1000  # findings on the differences of one queue
 def check_rocksdb(context: Context) -> Iterator[Finding]:
     """The findings on the store's databases, and on queues in RocksDB, the only ones or second ones."""
     queues = context.layout.rocksdb
+    if context.layout.queue_logs is not None:
+        return
     yield from _other_databases(context)
     if queues is None:
         return

@@ -317,7 +317,7 @@ class UnitCheck:
     def _out_of_reach(self) -> bool:
         """Whether there is nothing to compare with: single files, or queues in RocksDB."""
         layout = self.context.layout
-        return not layout.has_files_of_queues or layout.kind != "store"
+        return not layout.has_files_of_queues or not layout.is_whole
 
     def _missing_files(self, key: Key) -> list[tuple[int, int]]:
         """Half-open slots of files that are missing between two others."""
@@ -336,7 +336,8 @@ class UnitCheck:
         gaps = () if self.context.layout.has_queues_in_rocksdb else (*units.gaps, *missing_files)
         if any(low <= item.first and item.last < high for low, high in gaps):
             return
-        dispatched = item.first > units.last and item.start >= self.context.dispatch_from
+        own = self.context.layout.queue_logs is not None  # each queue may lag behind the log that it has
+        dispatched = item.first > units.last and (own or item.start >= self.context.dispatch_from)
         yield self._finding("CQ01" if dispatched else "CQ02", key, item.first, item.last, record=item.start)
 
     def _wrong(self, key: Key, item: Mismatch, reader: UnitReader) -> Iterator[Finding]:

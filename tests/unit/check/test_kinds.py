@@ -27,7 +27,8 @@ LEDGER_REFUSES = ("recover", "expire", "append")  # test_ledger_stores.py tests 
 COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
-READ_WHOLE = (*QUEUES_ELSEWHERE, "kind_trans_540", CLASSIC, *DLEDGER)  # no part is left unread
+TIERED = "kind_tiered_540"  # its copy in files of its own is read as a store
+READ_WHOLE = (*QUEUES_ELSEWHERE, "kind_trans_540", CLASSIC, TIERED, *DLEDGER)  # no part is left unread
 COMMANDS = {
     "info": (), "doctor": (), "verify": (), "stats": (), "stats-group": ("--by", "group"),
     "dump": ("--stats-only",),
@@ -69,7 +70,7 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
         assert code == EXIT_INPUT
     if name in READ_WHOLE and command in ("info", "verify", "diff", "dump-config", "dump-pop"):
         assert code == EXIT_OK, (out, err)
-    if name not in (CLASSIC, *DLEDGER) and command == "append":
+    if name not in (CLASSIC, TIERED, *DLEDGER) and command == "append":
         assert code == EXIT_REFUSED
         assert "which rmqtool does not write" in err or "was not closed cleanly" in err
 

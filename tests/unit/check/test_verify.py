@@ -50,6 +50,12 @@ def damaged(tmp_path: Path) -> Path:
     (root / "checkpoint").write_bytes(checkpoint.encode(newer))
     write_config(root, "consumerOffset.json", {"offsetTable": {"TopicTest@group": {"0": 20, "1": 5000}}})
     (root / "config" / "timercheck").write_bytes(b"short")
+    for folder in (
+        "tiered/212d6b50_DefaultCluster/b0/TopicA/0/COMMIT_LOG",
+        "compaction/compactionLog/TopicA/0",
+    ):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "notes.txt").write_text("mine")
     return root
 
 
@@ -61,6 +67,8 @@ EXPECTED = {
     "checkpoint": ["CP03"],
     "config": ["CF04"],
     "timer": ["TM01"],
+    "tiered": ["TS02"],
+    "compaction": ["CC04"],
     "bodies": [],
 }
 

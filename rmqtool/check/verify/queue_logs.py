@@ -1,0 +1,215 @@
+"""Passes `tiered` and `compaction`: the copies of messages that a store holds, each as a store of its own.
+
+A tiered copy and the logs of compacted topics are opened as stores (`storage.queue_logs`), and every record,
+unit and key of them is checked by the passes that check any store. What these find is one finding here, TS06
+or CC02, which names the code. `check_segments` finds what only such a copy can have: segments that are
+missing, too short or unknown to the metadata. `check_compaction` compares compacted topics with the log.
+
+Source: FlatAppendFile#recover, #recoverFileSize, IndexStoreFile; spec 06 sections 7 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from rmqtool.check.verify.context import Context, Report
+from rmqtool.errors import FormatError
+from rmqtool.formats import tiered as form
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.problems import Finding, finding
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import reading
+from rmqtool.storage.queue_logs.as_store import as_store
+from rmqtool.storage.queue_logs.find import copies_in
+from rmqtool.storage.queue_logs.model import SPAN, Segment
+from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
+from rmqtool.storage.storage import path_at
+
+_BLOCK_SLOTS = 1 << 16
+
+
+def check_copies(context: Context, passes: set[str]) -> Iterator[Finding]:
+    """Findings on the copies in a store."""
+    root = context.layout.root
+    if root is None:
+        return
+    for logs in copies_in(root, Listing()):
+        if isinstance(logs, TieredLogs) and "tiered" in passes:
+            yield from _inside(context, logs, "TS06")
+        elif isinstance(logs, CompactedLogs) and "compaction" in passes:
+            yield from _inside(context, logs, "CC02")
+        logs.close()
+
+
+def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
+    """Findings of the passes that check any store, by one code, and those that only such a copy has."""
+    from rmqtool.check.verify import verify
+    from rmqtool.read.store import Store
+
+    folder = context.layout.relative(logs.folder)
+    report = Report()
+    with Store(as_store(logs)) as store:
+        for found in verify(
+            store, jobs=context.jobs, keep_cache=context.keep_cache, limiter=context.limiter, report=report
+        ):
+            path = f"{folder}/{found.path}"
+            if isinstance(logs, TieredLogs) and found.path == str(logs.metadata.path):
+                path = context.layout.relative(logs.metadata.path or logs.folder)
+            if found.problem.code.startswith(("TS", "CC", "UN")):
+                yield replace(found, path=path)
+            elif found.problem.severity == "error":
+                detail = {"problem": found.problem.code, **found.detail}
+                yield replace(
+                    finding(code, path, found.physical_offset, found.length, **detail),
+                    message=found.row()["message"],
+                )
+    context.report.copied_records += report.records
+
+
+def check_segments(logs: QueueLogs) -> Iterator[Finding]:
+    """What the names and sizes of segments and the metadata of a tiered copy show. Paths are those below."""
+    for stray in logs.found.strays:
+        code = "TS02" if isinstance(logs, TieredLogs) else "CC04"
+        yield finding(code, stray.path.relative_to(logs.folder).as_posix(), reason=stray.reason)
+    if isinstance(logs, TieredLogs):
+        yield from _tiered_segments(logs)
+        yield from _metadata(logs)
+        yield from _index(logs)
+    elif isinstance(logs, CompactedLogs):
+        yield from _compacted_files(logs)
+
+
+def _tiered_segments(logs: TieredLogs) -> Iterator[Finding]:
+    rows = [
+        (segments, unit)
+        for queue in logs.found.queues
+        for segments, unit in ((queue.log, 1), (queue.units, UNIT_SIZE))
+    ]
+    for segments, unit in [*rows, (logs.found.index_segments, 1)]:
+        for before, after in pairwise(segments):
+            if before.end < after.base:
+                yield finding("TS01", _name(logs, after), 0, after.base - before.end, begins=after.base,
+                              ends_before=before.end)  # fmt: skip
+            elif before.end > after.base:
+                yield finding("TS03", _name(logs, before), after.base - before.base, before.end - after.base,
+                              reason="it reaches into the next segment")  # fmt: skip
+        for segment in segments:
+            if segment.base % unit:
+                yield finding("TS02", _name(logs, segment), reason="its offset is not that of a unit")
+            elif segment.size % unit:
+                cut = segment.size % unit
+                yield finding(
+                    "TS03", _name(logs, segment), segment.size - cut, cut, reason="it ends inside a unit"
+                )
+            if unit == 1 and segments is not logs.found.index_segments and segment.size > SPAN - 8:
+                yield finding("UN01", _name(logs, segment), SPAN - 8, segment.size - SPAN + 8,
+                              what="the end of a segment", form=f"more than {SPAN - 8} bytes")  # fmt: skip
+
+
+def _metadata(logs: TieredLogs) -> Iterator[Finding]:
+    path, content, reason = logs.metadata
+    if path is not None and reason is not None:
+        yield finding("TS05", str(path), reason=reason)
+    if content is None:
+        return
+    broker, cluster = logs.broker.name, logs.broker.parent
+    above = f"{cluster.name}/" if cluster.is_relative_to(logs.folder) and cluster != logs.folder else ""
+    there: dict[tuple[str, str, int], tuple[Segment, bool]] = {}
+    for queue in logs.found.queues:
+        for kind, segments in ((form.COMMIT_LOG, queue.log), (form.CONSUME_QUEUE, queue.units)):
+            for segment in segments:
+                key = kind, f"{broker}/{queue.topic}/{queue.queue_id}", segment.base
+                there[key] = segment, segment is segments[-1]
+    for segment in logs.found.index_segments:
+        there[form.INDEX, f"{broker}/{form.INDEX_TOPIC}/0", segment.base] = segment, False
+    known = {key: said for key, said in content.segments.items() if said.status != form.DELETED}
+    for key, said in sorted(known.items()):
+        found = there.get(key)
+        if found is None:
+            if said.size:
+                kind, queue_path, base = key
+                yield finding("TS04", f"{above}{queue_path}/{kind}/{form.segment_name(base)}", 0, said.size,
+                              reason="the metadata name it, and it is missing")  # fmt: skip
+            continue
+        segment, is_last = found
+        if segment.size < said.size:
+            yield finding("TS03", _name(logs, segment), segment.size, said.size - segment.size,
+                          committed_bytes=said.size, reason="the metadata say that it is longer")  # fmt: skip
+        elif segment.size > said.size and not is_last and key[0] != form.INDEX:
+            yield finding("TS03", _name(logs, segment), said.size, segment.size - said.size,
+                          committed_bytes=said.size, reason="a broker does not read its end")  # fmt: skip
+    for key, (segment, _) in sorted(there.items()):
+        if key not in known and segment.size:
+            yield finding("TS04", _name(logs, segment), 0, segment.size,
+                          reason="the metadata do not name it, and a broker does not read it")  # fmt: skip
+
+
+def _index(logs: TieredLogs) -> Iterator[Finding]:
+    """The headers and slots of index segments; entries are checked against records as in any index."""
+    for segment in logs.found.index_segments:
+        name = _name(logs, segment)
+        try:
+            with reading(path_at(segment.place)) as file:
+                header = form.decode_index_header(file.read(0, form.INDEX_HEADER.size))
+                slots = form.slots_of(header, segment.size)
+                wrong = _wrong_slots(file.read, slots, header.items)
+        except FormatError as error:
+            yield finding("TS07", name, 0, segment.size, reason=error.message)
+            continue
+        except OSError as error:
+            yield finding("IX11", name, 0, segment.size, reason=error.strerror or str(error))
+            continue
+        if wrong:
+            yield finding(
+                "TS07", name, form.INDEX_HEADER.size, None, wrong_slots=len(wrong), first_slots=wrong[:3]
+            )
+
+
+def _wrong_slots(read: Any, slots: int, items: int) -> list[int]:
+    """The slots that do not lead to the items with their hashes; items follow in the order of slots."""
+    import numpy as np
+
+    at = form.INDEX_HEADER.size
+    start = at + slots * form.INDEX_SLOT.size
+    item = form.INDEX_ITEM.size
+    wrong: list[int] = []
+    hashes = np.frombuffer(read(start, items * item), form.INDEX_ITEM.dtype)["key_hash"].astype(np.int64)
+    counts = np.bincount(hashes[hashes >= 0] % slots, minlength=slots)
+    for first in range(0, slots, _BLOCK_SLOTS):
+        count = min(_BLOCK_SLOTS, slots - first)
+        block = np.frombuffer(
+            read(at + first * form.INDEX_SLOT.size, count * form.INDEX_SLOT.size), form.INDEX_SLOT.dtype
+        )
+        numbers = np.arange(first, first + len(block))
+        lengths = block["length"].astype(np.int64)
+        begins = (block["position"].astype(np.int64) - start) // item
+        expected = counts[first : first + len(block)] * item
+        bad = lengths != expected
+        inside = ~bad & (lengths > 0)
+        ends = begins + lengths // item - 1
+        off = inside & ((begins < 0) | (ends >= items))
+        checked = inside & ~off
+        bad |= off
+        bad[checked] |= (hashes[begins[checked]] % slots != numbers[checked]) | (
+            hashes[ends[checked]] % slots != numbers[checked]
+        )
+        wrong += numbers[bad].tolist()
+    return wrong
+
+
+def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
+    """The files of log and queue of a compacted topic, which have the same names."""
+    for queue in logs.found.queues:
+        names = [{segment.base for segment in segments} for segments in (queue.log, queue.units)]
+        for segment in (*queue.log, *queue.units):
+            if segment.base not in names[0] & names[1]:
+                yield finding(
+                    "CC04", _name(logs, segment), reason="its log or its queue has no file of this name"
+                )
+
+
+def _name(logs: QueueLogs, segment: Segment) -> str:
+    return path_at(segment.place).relative_to(logs.folder).as_posix()

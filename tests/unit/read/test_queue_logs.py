@@ -1,0 +1,403 @@
+"""Tiered storage and compacted topics: the broker's answers, segments of every form, damage, refusals."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
+from rmqtool.formats import tiered
+from rmqtool.formats.message import BLANK_MAGIC
+from rmqtool.message.rows import message_row
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.storage.queue_logs.log_file import LogFile
+from rmqtool.storage.queue_logs.model import SPAN, Places, Segment
+from rmqtool.storage.random_file import RandomFile
+from rmqtool.storage.storage import StoragePath
+from tests.support.build_store import patch
+from tests.support.stores import Library, case
+from tests.support.trees import unchanged
+from tests.support.whole_store import codes_of, findings_of, report_of
+
+Capture = pytest.CaptureFixture[str]
+
+TIERED, COMPACTED = "kind_tiered_540", "kind_compaction_540"
+FOLDERS = {TIERED: "tiered", COMPACTED: "compaction"}
+BROKER = "tiered/212d6b50_DefaultCluster/b0"
+FIRST = tiered.segment_name(0)
+QUEUES = {
+    TIERED: {
+        ("TopicA", 0): 30, ("TopicA", 1): 30, ("TopicB", 0): 14, ("TopicTimer", 0): 3, ("TopicTrans", 0): 1,
+    },
+    COMPACTED: {("TopicCompact", 0): 18},
+}  # fmt: skip
+
+
+def answers_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress((case(name).folder / "answers.json.xz").read_bytes()))
+    return found
+
+
+def opened(cases: Library, name: str) -> Store:
+    return Store.open(cases.path(name) / FOLDERS[name])
+
+
+@pytest.fixture
+def copy(cases: Library, tmp_path: Path) -> Path:
+    """The store with a tiered copy, to be changed."""
+    return cases.copy(TIERED, tmp_path / "store")
+
+
+def rows_of(store: Store, selection: Selection) -> Iterator[dict[str, Any]]:
+    for stored in store.messages(selection):
+        yield message_row(stored.message, stored.physical_offset, stored.file)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_messages_are_as_the_broker_sends_them(name: str, cases: Library) -> None:
+    """Every message of every queue, in all fields; the offset in the log of the queue is the broker's."""
+    topics = answers_of(name)["topics"]
+    with unchanged(cases.path(name)), opened(cases, name) as store:
+        logs = store.layout.queue_logs
+        assert logs is not None
+        counts = {key: store.messages(Selection(topics=(key[0],), queues=(key[1],))) for key in store.queues}
+        assert {key: len(list(found)) for key, found in counts.items()} == QUEUES[name]
+        for topic, queue_id in QUEUES[name]:
+            answer = topics[f"{topic}-{queue_id}"]
+            found = []
+            for row in rows_of(store, Selection(topics=(topic,), queues=(queue_id,))):
+                assert row["status"] == ["ok"] and row["topic"] == topic and row["queue_id"] == queue_id
+                found.append([
+                    row["queue_offset"], logs.offset_of(row["physical_offset"]), row["size"],
+                    row["store_timestamp_ms"], row["tags"], " ".join(row["keys"]) or None, row["body_crc"],
+                    row["uniq_key"],
+                ])  # fmt: skip
+            expected = [[*each[:5], each[5], *each[6:7], each[7]] for each in answer["messages"]]
+            assert [each[:7] for each in found] == [each[:7] for each in expected]
+            assert [each[7] for each in found if each[7]] == [each[7] for each in expected if each[7]][
+                : len(found)
+            ]
+            if name == TIERED:
+                assert (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) == (
+                    answer["min"], answer["max"]
+                )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_queue_offset_is_found(name: str, cases: Library) -> None:
+    """By its unit; of a compacted queue what was not kept is not there."""
+    with opened(cases, name) as store:
+        for topic, queue_id in QUEUES[name]:
+            kept = {each[0] for each in answers_of(name)["topics"][f"{topic}-{queue_id}"]["messages"]}
+            for offset in range(max(kept) + 2):
+                stored = store.get_by_queue_offset(topic, queue_id, offset)
+                assert (stored is not None) == (offset in kept), (topic, queue_id, offset)
+                assert stored is None or stored.message.queue_offset == offset
+
+
+def test_keys_are_looked_up_as_the_broker_does(cases: Library, capfd: Capture, json_lines: None) -> None:
+    queries = {key: found for key, found in answers_of(TIERED)["query"].items() if isinstance(found, list)}
+    assert len(queries) == 5
+    path = cases.path(TIERED) / "tiered"
+    with opened(cases, TIERED) as store:
+        logs = store.layout.queue_logs
+        assert logs is not None
+        for query, expected in queries.items():
+            topic, _, key = query.partition("#")
+            capfd.readouterr()
+            assert main(["lookup", str(path), "--topic", topic, "--key", key]) == EXIT_OK
+            rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+            assert {row["found_by"] for row in rows} == {"index"}
+            assert sorted(logs.offset_of(row["physical_offset"]) or 0 for row in rows) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_verify_checks_every_record_unit_and_key(name: str, cases: Library) -> None:
+    with unchanged(cases.path(name)):
+        report = report_of(cases.path(name) / FOLDERS[name])
+        whole = report_of(cases.path(name))
+    total = sum(QUEUES[name].values())
+    assert (report.records, report.units, whole.copied_records) == (total, total, total)
+    assert report.index_entries == (166 if name == TIERED else 0)
+
+
+def divided(copy: Path, queue: str, *, coda: bool = False) -> None:
+    """Divide log and queue of a queue into three segments each, as a small maximum size does."""
+    folder = copy / BROKER / queue
+    document = (copy / "config" / tiered.METADATA).read_text()
+    units = (folder / "CONSUME_QUEUE" / FIRST).read_bytes()
+    log = (folder / "COMMIT_LOG" / FIRST).read_bytes()
+    count = len(units) // 20
+    cuts = [count // 3, 2 * count // 3]
+    table = json.loads(json.dumps(tiered_document(document)))
+    for kind, data, ends in (
+        ("CONSUME_QUEUE", units, [20 * cut for cut in cuts]),
+        ("COMMIT_LOG", log, [int.from_bytes(units[20 * cut : 20 * cut + 8], "big") for cut in cuts]),
+    ):
+        name = {"COMMIT_LOG": "commitLogFileSegmentTable", "CONSUME_QUEUE": "consumeQueueFileSegmentTable"}[
+            kind
+        ]
+        (folder / kind / FIRST).unlink()
+        segments = {}
+        for low, high in zip([0, *ends], [*ends, len(data)], strict=True):
+            content = data[low:high]
+            if coda and kind == "COMMIT_LOG" and high == len(data):
+                content += tiered.CODA.pack(tiered.CODA.size, BLANK_MAGIC, 1)
+            (folder / kind / tiered.segment_name(low)).write_bytes(content)
+            segments[str(low)] = {"baseOffset": low, "size": len(content), "status": 1}
+        table[name][f"b0/{queue}"] = segments
+    (copy / "config" / tiered.METADATA).write_text(json.dumps(table))
+
+
+def tiered_document(text: str) -> Any:
+    from rmqtool.formats.fastjson import parse
+
+    return parse(text)
+
+
+@pytest.mark.parametrize("coda", [False, True])
+def test_a_log_of_several_segments(copy: Path, cases: Library, coda: bool) -> None:
+    """The same messages, at the same offsets of the log of their queue; nothing is damaged."""
+    with opened(cases, TIERED) as store:
+        before = [message for message in rows_of(store, Selection())]
+        logs = store.layout.queue_logs
+        assert logs is not None
+        places = [logs.offset_of(row.pop("physical_offset")) for row in before]
+    divided(copy, "TopicA/0", coda=coda)
+    divided(copy, "TopicB/0")
+    assert codes_of(copy) == [] == codes_of(copy / "tiered")
+    with Store.open(copy / "tiered") as store:
+        logs = store.layout.queue_logs
+        assert logs is not None and len(logs.segments) == 9
+        after = [message for message in rows_of(store, Selection())]
+        assert [logs.offset_of(row.pop("physical_offset")) for row in after] == places
+        for row in (*before, *after):
+            del row["file"], row["offset_msg_id"]
+        assert after == before
+        assert store.max_offset("TopicA", 0) == 30
+
+
+def test_segments_that_expired(copy: Path) -> None:
+    """A broker deletes the oldest segments: of the log first, so the queue has units that lead nowhere."""
+    divided(copy, "TopicA/0")
+    folder = copy / BROKER / "TopicA/0/COMMIT_LOG"
+    gone = sorted(folder.iterdir(), key=lambda path: path.name[8:])[0]
+    document = tiered_document((copy / "config" / tiered.METADATA).read_text())
+    del document["commitLogFileSegmentTable"]["b0/TopicA/0"]["0"]
+    (copy / "config" / tiered.METADATA).write_text(json.dumps(document))
+    gone.unlink()
+    assert not [item for item in findings_of(copy / "tiered") if item.problem.severity == "error"
+                and not item.problem.code.startswith("IX")]  # fmt: skip
+    with Store.open(copy / "tiered") as store:
+        assert len(list(store.messages(Selection(topics=("TopicA",), queues=(0,))))) == 20
+
+
+def test_records_without_units_at_the_end_of_a_queue(copy: Path) -> None:
+    """A broker commits the log before the queue: what lacks units at the end is a note."""
+    path = copy / BROKER / "TopicA/1/CONSUME_QUEUE" / FIRST
+    os.truncate(path, 400)
+    assert sorted(codes_of(copy / "tiered")) == ["CQ01", "TS03"]  # TS03: the metadata say more
+
+
+def test_messages_that_the_index_lacks_are_scanned(copy: Path, capfd: Capture, json_lines: None) -> None:
+    """A key of a queue that no index segment holds is found in the log."""
+    path = copy / BROKER / "rmq_sys_INDEX/0/INDEX" / FIRST
+    data = path.read_bytes()
+    items = np.frombuffer(data, tiered.INDEX_ITEM.dtype, 166, 28 + 8000).copy()
+    items["topic_id"][items["topic_id"] == 0] = 77  # TopicA
+    path.write_bytes(data[:8028] + items.tobytes())
+    assert main(["lookup", str(copy / "tiered"), "--topic", "TopicA", "--key", "key7"]) == EXIT_OK
+    (row,) = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert (row["found_by"], row["queue_id"], row["queue_offset"]) == ("scan", 1, 3)
+
+
+def test_times_select_in_every_queue(cases: Library) -> None:
+    """The files of queues are in no order of times, and none is left out."""
+    with opened(cases, TIERED) as store:
+        times = sorted(stored.message.store_timestamp for stored in store.messages())
+        middle = times[len(times) // 2]
+        from rmqtool.read.messages import message_batches
+
+        for selection, expected in (
+            (Selection(since=middle), [time for time in times if time >= middle]),
+            (Selection(until=middle), [time for time in times if time < middle]),
+        ):
+            batches = message_batches(store, selection, columns=["store_timestamp_ms"])
+            found = [time for batch in batches for time in batch.column(0).to_pylist()]
+            assert sorted(found) == expected
+
+
+def test_the_folder_of_a_broker_and_of_several(copy: Path, capfd: Capture) -> None:
+    with Store.open(copy / BROKER) as store:
+        assert len(list(store.messages())) == 78 and store.layout.index_files
+    shutil.copytree(copy / BROKER, copy / "tiered/212d6b50_DefaultCluster/b1")
+    assert main(["info", str(copy / "tiered")]) == EXIT_INPUT
+    error = capfd.readouterr().err
+    assert "tiered copies of 2 brokers" in error and f"{copy / BROKER}" in error
+
+
+def test_copy_makes_a_store_of_it(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    for name in FOLDERS:
+        target = tmp_path / name
+        assert main(["copy", str(cases.path(name) / FOLDERS[name]), "--output", str(target)]) == EXIT_OK
+        assert report_of(target).records == sum(QUEUES[name].values())
+        assert set(codes_of(target)) <= {
+            "CP07"
+        }  # a note: the last record of the last queue is not the newest
+
+
+REFUSED = {
+    "append": ("--topic", "TopicA", "--body", "x"), "recover": (), "rebuild": (), "expire": (),
+    "deliver": ("--apply",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", REFUSED)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_nothing_writes_into_it(name: str, command: str, cases: Library, capfd: Capture) -> None:
+    path = cases.path(name) / FOLDERS[name]
+    with unchanged(cases.path(name)):
+        assert main([command, str(path), *REFUSED[command]]) in (EXIT_INPUT, EXIT_REFUSED, EXIT_USAGE)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_paths_go_to_other_processes(cases: Library) -> None:
+    for name in FOLDERS:
+        with opened(cases, name) as store:
+            path = pickle.loads(pickle.dumps(store.layout.commit_log[0].path))  # noqa: S301
+            assert isinstance(path, StoragePath) and path.stat().st_size == SPAN
+            assert (
+                path.read_bytes is not None
+                and path.storage.open(path.inner).read(0, 8)[4:7] == b"\xda\xa3\x20"
+            )
+
+
+class Memory:
+    """Bytes as a RandomFile."""
+
+    is_near = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def data_from(self, offset: int) -> int:
+        return offset
+
+    def hole_from(self, offset: int) -> int:
+        return self.size
+
+    def close(self) -> None:
+        pass
+
+
+def whole(file: RandomFile) -> int:
+    return file.size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_log_file_is_the_same_in_pieces(seed: int, cases: Library) -> None:
+    """Read as a whole, compiled or plain, or in pieces that begin and end anywhere, also inside a head."""
+    random = np.random.default_rng(seed)
+    data = (cases.path(TIERED) / BROKER / "TopicA/0/COMMIT_LOG" / FIRST).read_bytes()
+    base = int(random.integers(0, 1 << 40))
+    patched = bytearray(data)
+    position, starts = 0, []
+    while position < len(data):
+        starts.append(position)
+        patched[position + 28 : position + 36] = (base + position).to_bytes(8, "big")
+        position += int.from_bytes(data[position : position + 4], "big")
+    foreign = starts[int(random.integers(len(starts)))]
+    patched[foreign + 28 : foreign + 36] = (base + foreign + 1).to_bytes(8, "big")
+    file = LogFile(Memory(bytes(patched)), base, 7 * SPAN, whole)
+    expected = bytearray(patched)
+    for start in starts:
+        if start != foreign:
+            expected[start + 28 : start + 36] = (7 * SPAN + start).to_bytes(8, "big")
+    size = len(data)
+    assert file.read(0, size) == expected
+    many = bytearray(patched)
+    file._patch_many(many, 0)
+    assert many == expected
+    tail = (SPAN - size).to_bytes(4, "big") + (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+    expected += tail + bytes(64)
+    for _ in range(200):
+        low = int(random.integers(0, size + 16))
+        length = int(random.integers(0, 600))
+        assert file.read(low, length) == expected[low : low + length].ljust(length, b"\0")
+    assert file.read(SPAN - 4, 100) == bytes(4)
+
+
+def test_places() -> None:
+    """One offset or many; before the first segment, between segments, and after all."""
+    log = (Segment("a", 100, 50), Segment("b", 150, 50), Segment("c", 3 * SPAN, 50))
+    places = Places(log, 4, 9 * SPAN)
+    expected = {
+        -5: -5, 0: 0, 99: 0, 100: 4 * SPAN, 149: 4 * SPAN + 49, 150: 5 * SPAN, 250: 5 * SPAN + 100,
+        2 * SPAN: 9 * SPAN + (2 * SPAN - 150) % SPAN, 3 * SPAN + 1: 6 * SPAN + 1,
+    }  # fmt: skip
+    assert {offset: places.place(offset) for offset in expected} == expected
+    assert places.places(np.array(list(expected), np.int64)).tolist() == list(expected.values())
+    nothing = Places((), 1, SPAN)
+    assert nothing.places(np.array([-1, 5])).tolist() == [nothing.place(-1), nothing.place(5)] == [-1, 0]
+
+
+def test_names_of_segments() -> None:
+    assert tiered.segment_name(0) == "cfcd208400000000000000000000"
+    for name in (
+        "cfcd208400000000000000000001",
+        "cfcd20840000000000000000000",
+        "x" * 28,
+        "cfcd2084-0000000000000000000",
+    ):
+        assert tiered.base_offset_of(name) is None
+    assert tiered.cluster_of("212d6b50_DefaultCluster") == "DefaultCluster"
+    for name in (
+        "212d6b50_Defaultcluster",
+        "212d6b50",
+        "212D6B50_DefaultCluster",
+        "212d6b50_",
+        "212d6b50_\udcff",
+    ):
+        assert tiered.cluster_of(name) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_damage_gives_findings(
+    seed: int, copy: Path, cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """Bytes of any file are changed: every command answers, nothing fails, and no byte changes."""
+    random = np.random.default_rng(seed)
+    store, name = (copy, TIERED) if seed % 2 else (cases.copy(COMPACTED, tmp_path / "compacted"), COMPACTED)
+    files = [path for path in (store / FOLDERS[name]).rglob("*") if path.is_file()]
+    files += [store / "config" / tiered.METADATA] * (name == TIERED)
+    for _ in range(3):
+        path = files[int(random.integers(len(files)))]
+        size = path.stat().st_size
+        match int(random.integers(3)):
+            case 0:
+                os.truncate(path, int(random.integers(size + 1)))
+            case 1:
+                patch(path, int(random.integers(max(size - 8, 1))), random.bytes(8))
+            case _:
+                patch(path, int(random.integers(min(max(size, 1), 300))), random.bytes(4))
+    folder = store / FOLDERS[name]
+    with unchanged(store):
+        for arguments in (["info"], ["verify"], ["dump"], ["lookup", "--key", "key7"], ["stats"]):
+            code = main([arguments[0], str(folder), *arguments[1:]])
+            assert code in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT), (arguments, capfd.readouterr().err)
+        assert main(["verify", str(store)]) in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT)
+    assert "Traceback" not in capfd.readouterr().err
