@@ -49,7 +49,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
     "receive": {
         READ: "--from --once --until --config-every --ha-only --controller --truncate",
-        CHANGE: "--dispatch --commitlog-file-size --reserve --max-age --max-bytes",
+        CHANGE: "--dispatch --commitlog-file-size --reserve --max-age --max-bytes --archive",
         NETWORK: "--metrics",
     },
     "send-log": {READ: "--once --listen --slave --controller"},

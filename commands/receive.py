@@ -109,6 +109,14 @@ class ReceiveOptions(Group):
             help="Delete the oldest log files once the files after them hold this much.",
         ),
     ] = None
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            metavar="DIR|URL",
+            help="Copy full log files to this place, compressed; only files that are there are deleted.",
+        ),
+    ] = None
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -161,6 +169,7 @@ class ReceiveOptions(Group):
             max_age_seconds=None if self.max_age is None else parse_duration(self.max_age) / 1000,
             max_bytes=self.max_bytes,
             dispatch=self.dispatch,
+            archive=self.archive,
             config_seconds=0 if self.config_every == _NEVER else parse_duration(self.config_every) / 1000,
         )
 
@@ -209,6 +218,12 @@ def receive(
     --max-age and --max-bytes delete old log files while the command runs, as a broker does: every ten
     seconds, the oldest first, never the last one. A file goes if one of the options lets it go. Queues and
     index are left as they are; a broker, or `rmqtool expire`, deletes what refers to deleted files.
+
+    --archive copies each log file that is full to DIR|URL/commitlog, compressed with zstd: a folder, or
+    S3 and other places that the extra `remote` reaches. A copy counts after it was read again and compared.
+    The options above then delete only files that are in the archive; a failure to copy is reported and tried
+    again, and deletes nothing. The next run goes on with the next file. Commands that read a store also read
+    the archive, for example `rmqtool dump URL`. Each log needs a place of its own.
 
     --metrics listens on 127.0.0.1 only.
 
@@ -299,6 +314,7 @@ def _row(store: str, request: ReceiveRequest, progress: Progress) -> dict[str, A
         "master_end_offset": progress.master_end,
         "lag_bytes": progress.lag_bytes,
         "dispatched_offset": progress.dispatched,
+        "archived_offset": progress.archived,
         "confirmed_offset": progress.confirmed,
         "epoch": progress.epoch,
         "truncated_bytes": progress.truncated,

@@ -19,6 +19,7 @@ Replication:
 
     receive.py          a slave: the log of a master, into a store (ha_connection.py, replica.py, log_end.py)
     dispatching.py      queues and index of what was received (dispatch_mark.py)
+    log_archive.py      full files of the log, to an archive (archive_mark.py)
     config_sync.py      the configuration of the master, in the order that loses nothing (broker_client.py)
     send_log.py         a master: the log of a store, to slaves
 """

@@ -69,6 +69,7 @@ def receive_text(progress: Progress) -> str:
         ("flushed_offset", "gauge", "Physical offset up to which it is on the device.", progress.flushed),
         ("acknowledged_offset", "gauge", "Physical offset that was acknowledged.", progress.acknowledged),
         ("dispatched_offset", "gauge", "Physical offset that queues and index reach.", progress.dispatched),
+        ("archived_offset", "gauge", "Physical offset up to which the log is archived.", progress.archived),
         ("master_end_offset", "gauge", "Physical offset of the master's end.", progress.master_end),
         ("confirmed_offset", "gauge", "Physical offset that the master has confirmed.", progress.confirmed),
         ("lag_bytes", "gauge", "How far the master is ahead.", progress.lag_bytes),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rmqtool.errors import FormatError, RefusedError
+from rmqtool.errors import FormatError, RefusedError, RmqtoolError
 from rmqtool.formats import epoch
 from rmqtool.formats import message as form
 from rmqtool.formats import replication as wire
@@ -35,6 +35,7 @@ from rmqtool.net.ha_connection import (
     ControllerConnection,
     HaConnection,
 )
+from rmqtool.net.log_archive import LogArchive
 from rmqtool.net.log_end import UNSYNCED_BYTES
 from rmqtool.net.replica import Replica, open_replica
 from rmqtool.repair.expire.own_rules import OwnRules
@@ -77,6 +78,7 @@ class ReceiveRequest:
         retries: connect again when the connection is lost.
         max_age_seconds: delete log files that were last written at least so long ago; None: none.
         max_bytes: delete the oldest log files while those that follow hold so many bytes; None: none.
+        archive: place where full log files are shipped to, a path or URL; None: none.
         dispatch: keep queues and index too.
         truncate: in controller mode: cut what the log has after the last epoch that both logs have.
     """
@@ -96,6 +98,7 @@ class ReceiveRequest:
     max_age_seconds: float | None = None
     max_bytes: int | None = None
     dispatch: bool = False
+    archive: str | None = None
 
 
 @dataclass(slots=True)
@@ -117,6 +120,7 @@ class Progress:
     truncated: int = 0
     expired: int = 0
     dispatched: int = -1
+    archived: int = -1
 
     @property
     def lag_bytes(self) -> int | None:
@@ -153,6 +157,8 @@ class Receiver:
         self._facts: BrokerFacts | None = None
         self._config: ConfigSync | None = None
         self._dispatching: Dispatching | None = None
+        self._archive: LogArchive | None = None
+        self._archive_failure: RmqtoolError | None = None  # that was reported
         self._flushed_at = self._expired_at = 0.0
         self._is_done = False
         self._has_reached = False  # the HA port of a broker that has said that it is one
@@ -187,11 +193,19 @@ class Receiver:
                     replica, None if facts is None else facts.settings,
                     None if facts is None else request.address, lambda: self.progress.confirmed,
                 )  # fmt: skip
+            if request.archive is not None:
+                self._archive = LogArchive(request.archive, replica, self._confirmed_end)
             self._receive(replica)
             self._finish_dispatch()
+            self._finish_archive()
         finally:
             self._close()
         return self.progress
+
+    def _confirmed_end(self) -> int:
+        """Up to where the log is on the device, and no failover takes it back."""
+        end, confirmed = self._safe_end(), self.progress.confirmed
+        return end if confirmed < 0 else min(end, confirmed)
 
     def _safe_end(self) -> int:
         return 0 if self._replica is None else max(self._replica.flushed, 0)
@@ -200,6 +214,9 @@ class Receiver:
         with self._hold():
             if self._config is not None:
                 self._config.stop()
+            if self._archive is not None:
+                self._archive.stop()
+                self.progress.archived = self._archive.archived
             if self._replica is not None:
                 replica, self._replica = self._replica, None
                 is_sound = False
@@ -223,6 +240,13 @@ class Receiver:
             dispatching.raise_failure(waits=self._request.retries)
             self._pause(_LEVEL_SECONDS)
         dispatching.raise_failure(waits=False)
+
+    def _finish_archive(self) -> None:
+        """Wait until all full files are in the archive. Raises as `run`, also what made that fail."""
+        while self._archive is not None and not self._archive.is_complete:
+            if self._archive.failure is not None:
+                raise self._archive.failure
+            self._pause(_LEVEL_SECONDS)
 
     def _look(self) -> None:
         """Ask the broker what it is. Raises as `run`."""
@@ -263,6 +287,12 @@ class Receiver:
         if self._dispatching is not None:
             self._dispatching.raise_failure()
             self.progress.dispatched = self._dispatching.position
+        if self._archive is not None:
+            self._archive.raise_bug()
+            self.progress.archived, failure = self._archive.archived, self._archive.failure
+            if failure is not None and failure is not self._archive_failure:
+                self._note(f"archive: {failure.message}; no file that is not there is deleted; trying again")
+            self._archive_failure = failure
         self._tick(self.progress)
 
     def _connection(self, replica: Replica) -> None:
@@ -307,9 +337,12 @@ class Receiver:
         self._look_at_config()
         if stream.is_compared and time.monotonic() - self._expired_at >= _EXPIRE_SECONDS:
             self._expire(replica)
-        if self._dispatching is not None and stream.is_compared:
+        if stream.is_compared:
             with self._hold():
-                self._dispatching.start()
+                if self._dispatching is not None:
+                    self._dispatching.start()
+                if self._archive is not None:
+                    self._archive.start()
         self._show()
         self._end_if_done(replica, stream)
 
@@ -351,6 +384,8 @@ class Receiver:
         if rules and replica.flushed > replica.start:
             with self._hold():
                 until = replica.flushed if self._dispatching is None else self._dispatching.saved
+                if self._archive is not None:
+                    until = min(until, self._archive.archived)
                 self.progress.expired += replica.expire(rules, until, time.time_ns() // 1_000_000)
 
     def _is_flush_due(self, replica: Replica) -> bool:
@@ -412,6 +447,8 @@ class Receiver:
             length = replica.end - point
             if self._dispatching is not None:
                 self._dispatching.stop()
+            if self._archive is not None:
+                self._archive.stop()
             replica.cut(point)
             self.progress.truncated += length
             self.progress.end = self.progress.flushed = point

@@ -25,6 +25,7 @@ from rmqtool.formats.epoch import Entry
 from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.log.frames import Frames, walk
+from rmqtool.net.archive_mark import lower_mark as lower_archive_mark
 from rmqtool.net.dispatch_mark import lower_mark
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
@@ -188,7 +189,7 @@ class Replica:
         while place < len(data):
             start = (offset + place) - (offset + place) % self.file_size
             part = data[place : place + start + self.file_size - (offset + place)]
-            self._compare_in_file(self._path(start), start, offset + place, part)
+            self._compare_in_file(self.path_of(start), start, offset + place, part)
             place += len(part)
 
     def _compare_in_file(self, path: Path, start: int, offset: int, data: memoryview) -> None:
@@ -218,7 +219,8 @@ class Replica:
         finally:
             os.close(descriptor)
 
-    def _path(self, start: int) -> Path:
+    def path_of(self, start: int) -> Path:
+        """The log file that begins at a physical offset. Raises UnreadableError."""
         if start in self._files:
             return self._files[start].path
         for folder in self._layout.commit_log_folders or (self.root / "commitlog",):
@@ -237,7 +239,7 @@ class Replica:
         if end <= offset:
             return
         start = offset - offset % self.file_size
-        self._clear(self._path(start), offset - start, end - start)
+        self._clear(self.path_of(start), offset - start, end - start)
 
     def take(self, data: Array, length: int, *, until_ms: int | None = None) -> tuple[int, Reached]:
         """Append what is whole of the `length` bytes in `data`, which follow the end of the log.
@@ -332,7 +334,7 @@ class Replica:
         """The files up to the end, by their starts."""
         found: dict[int, StoreFile] = {}
         for start in range(self.start, self.end, self.file_size):
-            found[start] = self._files.get(start) or StoreFile(self._path(start), start, self.file_size)
+            found[start] = self._files.get(start) or StoreFile(self.path_of(start), start, self.file_size)
         return found
 
     def cut(self, offset: int) -> None:
@@ -352,13 +354,14 @@ class Replica:
                                physical_offset=offset)  # fmt: skip
         self._mark_open()
         lower_mark(self.root, offset, self.start)
+        lower_archive_mark(self.root, offset, self.file_size)
         self.log.close()
         for file in sorted(self._listed(), key=lambda each: each.file_from_offset, reverse=True):
             if file.file_from_offset > start or file.file_from_offset == start == offset > self.start:
                 disk.remove(file.path)
                 disk.sync_folder(file.path.parent)
         if offset > start or offset == self.start:
-            self._clear(self._path(start), offset - start, self.file_size)
+            self._clear(self.path_of(start), offset - start, self.file_size)
         layout = detect(self.root, queues=False)
         self._layout, self._written, self._rest_from, self._rest_until = layout, -1, -1, -1
         self._files = {file.file_from_offset: file for file in layout.commit_log}
@@ -371,7 +374,7 @@ class Replica:
         """Whether a record, a blank, or the file begins or ends at `offset`."""
         if offset == start:
             return True
-        with closing(open_source(self._path(start))) as source:
+        with closing(open_source(self.path_of(start))) as source:
             for event in walk(source, file_from_offset=start):
                 if event.end >= offset:
                     return event.end == offset or (

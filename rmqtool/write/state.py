@@ -65,7 +65,8 @@ class StateFiles:
             index_msg_timestamp=max(index, before.index_msg_timestamp),
         )
         data = checkpoint_format.encode(self.checkpoint, self._profile.checkpoint_fields)
-        if not self._path.exists():
+        if not self._path.exists() or self._path.stat().st_size != len(data):
+            disk.remove(self._path)  # a loss of power has left its name only
             disk.write_new(self._path, data)
             disk.sync_folder(self._root)
             return

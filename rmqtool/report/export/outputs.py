@@ -195,6 +195,13 @@ class OutputTarget:
                 self._filesystem.delete_file(path)
         return len(found)
 
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Any]:
+        """The bytes of a file as they are, in a `pyarrow.NativeFile`. Raises UnwritableError."""
+        with self._explained("read", name):
+            with self._filesystem.open_input_stream(self._path(name), compression=None) as stream:
+                yield stream
+
     def begin(self, name: str) -> Draft:
         """A new file, which appears when it is committed. Raises UnwritableError."""
         path = self._path(name)
@@ -208,7 +215,9 @@ class OutputTarget:
                 self._check_replaceable(path, name)
                 claim = claim_file(written, self.name_of(name))
             try:
-                return Draft(self, name, self._filesystem.open_output_stream(written), written, path, claim)
+                # By default pyarrow compresses what has a name such as x.gz; the writers do that themselves.
+                stream = self._filesystem.open_output_stream(written, compression=None)
+                return Draft(self, name, stream, written, path, claim)
             except BaseException:
                 if claim is not None:
                     os.close(claim)

@@ -53,7 +53,7 @@ class Bucket:
         return sorted(each.path.partition("/")[2] for each in found if each.type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
-        with self.system.open_input_stream(f"{self.name}/{name}") as file:
+        with self.system.open_input_stream(f"{self.name}/{name}", compression=None) as file:
             data: bytes = file.read()
         return data
 
@@ -96,6 +96,15 @@ def test_one_object(bucket: Bucket, run: Run, tmp_path: Path) -> None:
     assert run(store, "--output", bucket.url("x/a.parquet"), "--force", "--limit", 3).code == 0
     table = parquet.read_table(f"{bucket.name}/x/a.parquet", filesystem=bucket.system)
     assert len(table) == 3
+
+
+def test_a_compressed_object(bucket: Bucket, run: Run, tmp_path: Path) -> None:
+    """Its name does not have it compressed a second time."""
+    store = small_store(tmp_path / "s", 30)
+    for suffix in ("gz", "zst"):
+        assert run(store, "--output", tmp_path / f"a.jsonl.{suffix}").code == 0
+        assert run(store, "--output", bucket.url(f"a.jsonl.{suffix}")).code == 0
+        assert bucket.read(f"a.jsonl.{suffix}") == (tmp_path / f"a.jsonl.{suffix}").read_bytes()
 
 
 def test_nothing_is_written_into_a_store_behind_a_url(bucket: Bucket, run: Run, tmp_path: Path) -> None:

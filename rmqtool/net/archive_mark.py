@@ -1,0 +1,45 @@
+"""Up to where the log of a store that receives is in which archive: the file `archiveCheckpoint`.
+
+12345678 s3://bucket/logs
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqtool.errors import FormatError
+from rmqtool.lazy_pattern import pattern
+from rmqtool.storage import config_files
+
+MARK_FILE = "archiveCheckpoint"
+_MARK = pattern(rb"(0|[1-9][0-9]{0,17}) ([^\n]{1,4000})\n")
+
+
+def read_mark(root: Path) -> tuple[int, str] | None:
+    """(physical offset, archive): up to where the log is in which one; None without the file.
+
+    Raises UnreadableError, FormatError.
+    """
+    path = root / MARK_FILE
+    if not path.exists():
+        return None
+    found = _MARK.fullmatch(config_files.read_file(path))
+    if found is None:
+        raise FormatError("it does not say up to where the log is archived", path=path, hint="delete it")
+    return int(found[1]), found[2].decode("utf-8", "replace")
+
+
+def save_mark(root: Path, offset: int, archive: str) -> None:
+    """Note that the log is in the archive up to a physical offset. Raises UnwritableError."""
+    data = f"{offset} {archive}\n".encode("utf-8", "replace")
+    config_files.replace_file(root, MARK_FILE, data)
+
+
+def lower_mark(root: Path, offset: int, file_size: int) -> None:
+    """Before a log is cut at `offset`: files that change have to be shipped again.
+
+    Raises as `read_mark` and `save_mark`.
+    """
+    mark = read_mark(root)
+    if mark is not None and mark[0] > offset:
+        save_mark(root, offset - offset % file_size, mark[1])

@@ -1,0 +1,163 @@
+"""Ships full files of a log that is being received to an archive, before they may be deleted.
+
+    URL/commitlog/00000000000000000000.zst     one file of the log, compressed
+
+rmqtool reads the archive as a store. A copy counts once it was read again and is equal to its file. A thread
+of its own ships the files in their order; what fails is tried again, and deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError
+from rmqtool.net.archive_mark import read_mark, save_mark
+from rmqtool.report.export.outputs import Draft, OutputTarget
+from rmqtool.storage.open_files import reading
+from rmqtool.storage.output_guard import keep_out_of
+
+if TYPE_CHECKING:
+    from rmqtool.net.replica import Replica
+
+_PIECE = 4 << 20
+_LOOK_SECONDS = 0.2
+_RETRY_SECONDS = 10.0
+
+
+class _StoppedError(Exception):
+    """The run ends in the middle of a file."""
+
+
+class LogArchive:
+    """The archive of one replica, with its thread between `start` and `stop`.
+
+    Attributes:
+        failure: what the last try failed with; None after one that did not fail.
+
+    Raises:
+        UsageError: a URL that names no place.
+        MissingCodecError: a package for it is not installed.
+        RefusedError: it is inside the store.
+        UnwritableError: it cannot be reached.
+    """
+
+    def __init__(self, url: str, replica: Replica, until: Callable[[], int]) -> None:
+        """Of the place `url`; `until` gives the physical offset up to which files may be shipped."""
+        self.failure: RmqtoolError | None = None
+        self._target = OutputTarget.of_folder(url)
+        if self._target.local is not None:
+            keep_out_of(replica.root, self._target.local, "an archive")
+        self._replica = replica
+        self._until = until
+        self._archived = -1
+        self._bug: Exception | None = None
+        self._stop = Event()
+        self._thread: Thread | None = None
+
+    @property
+    def archived(self) -> int:
+        """The physical offset up to which the log is in the archive; -1 before `start`."""
+        return self._archived
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all full files are in the archive."""
+        return self._thread is None or self._archived + self._replica.file_size > self._until()
+
+    def start(self) -> None:
+        """Begin, unless it has begun. Raises UnreadableError, FormatError."""
+        if self._thread is not None:
+            return
+        replica, start = self._replica, self._replica.start
+        mark = read_mark(replica.root)
+        if mark is not None and mark[1] == self._target.shown and mark[0] <= replica.end:
+            start = max(start, mark[0])
+        self._archived = start
+        self._stop.clear()
+        self._thread = Thread(target=self._run, name="archive", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a file that is being shipped is left to the next run."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def raise_bug(self) -> None:
+        """Raise what ended the thread, if it is not one of rmqtool's errors."""
+        if self._bug is not None:
+            raise self._bug
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = _LOOK_SECONDS
+            try:
+                while not self._stop.is_set() and self._archived + self._replica.file_size <= self._until():
+                    self._ship(self._archived)
+                self.failure = None
+            except _StoppedError:
+                return
+            except RmqtoolError as error:
+                self.failure, wait = error, _RETRY_SECONDS
+            except Exception as error:  # raised again in the thread that receives
+                self._bug = error
+                return
+
+    def _ship(self, start: int) -> None:
+        """Put the log file that begins at a physical offset into the archive, unless it is there."""
+        path = self._replica.path_of(start)
+        name = f"commitlog/{path.name}.zst"
+        if not self._target.exists(name):
+            draft = self._target.begin(name)
+            try:
+                self._compress(path, draft)
+                draft.commit()
+            except BaseException:
+                draft.abort()
+                raise
+        self._compare(path, name)
+        end = start + self._replica.file_size
+        save_mark(self._replica.root, end, self._target.shown)
+        self._archived = end
+
+    def _compress(self, path: Path, draft: Draft) -> None:
+        with draft.explained():
+            stream = pa.CompressedOutputStream(draft.stream, "zstd")
+        for piece in self._pieces(path):
+            with draft.explained():
+                stream.write(piece)
+        with draft.explained():
+            stream.close()
+
+    def _compare(self, path: Path, name: str) -> None:
+        """Raise RefusedError unless the copy is that of the file."""
+        with self._target.reading(name) as found:
+            stream = pa.CompressedInputStream(found, "zstd")
+            is_equal = all(stream.read(len(piece)) == piece for piece in self._pieces(path))
+            is_equal = is_equal and not stream.read(1)
+        if not is_equal:
+            raise RefusedError(
+                "the archive has another file of this name", path=self._target.name_of(name),
+                hint="--archive must name a place of its own for each log",
+            )  # fmt: skip
+
+    def _pieces(self, path: Path) -> Iterator[bytes]:
+        size = self._replica.file_size
+        try:
+            with reading(path) as file:
+                for offset in range(0, size, _PIECE):
+                    if self._stop.is_set():
+                        raise _StoppedError
+                    piece = file.read(offset, min(_PIECE, size - offset))
+                    if len(piece) < min(_PIECE, size - offset):
+                        raise UnreadableError("the file has become shorter", path=path)
+                    yield piece
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error

@@ -1,0 +1,182 @@
+"""`receive --archive`: full log files are in the archive, whole and compared, before they may go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rmqtool import StoreWriter
+from rmqtool.errors import RefusedError, UnwritableError
+from rmqtool.net import log_archive
+from rmqtool.net import receive as receive_module
+from rmqtool.net.archive_mark import MARK_FILE, lower_mark, read_mark, save_mark
+from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
+from rmqtool.read.store import Store
+from tests.support.remote import KEY, SECRET, s3_server, upload
+from tests.support.replication import FILE_SIZE, log_of, make_master, put, receive, sending
+
+
+@pytest.fixture(autouse=True)
+def at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old files are looked for at each step, and the archive soon."""
+    monkeypatch.setattr(receive_module, "_EXPIRE_SECONDS", 0.0)
+    monkeypatch.setattr(log_archive, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(log_archive, "_RETRY_SECONDS", 0.001)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with five full files and a part of one."""
+    return make_master(tmp_path_factory.mktemp("master") / "store", 150)
+
+
+def archived(folder: Path) -> bytes:
+    """The files of an archive, one after the other."""
+    files = sorted((folder / "commitlog").iterdir())
+    assert [path.name for path in files] == [f"{number * FILE_SIZE:020}.zst" for number in range(len(files))]
+    data = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in files]
+    assert {len(each) for each in data} == {FILE_SIZE}
+    return b"".join(data)
+
+
+def test_full_files_are_shipped(tmp_path: Path) -> None:
+    """The last file is not; the archive is a store; a second run ships what has become full since."""
+    root, copy, place = make_master(tmp_path / "master", 150), tmp_path / "copy", tmp_path / "archive"
+    (place / "commitlog").mkdir(parents=True)
+    (place / "commitlog" / f".{FILE_SIZE:020}.zst.rmqtool-part").write_bytes(b"left by a run that was killed")
+    with sending(root) as sender:
+        progress = receive(sender.address, copy, archive=str(place))
+    assert progress.archived == 5 * FILE_SIZE
+    assert read_mark(copy) == (5 * FILE_SIZE, str(place))
+    assert archived(place) == (log_of(root) + bytes(FILE_SIZE))[: 5 * FILE_SIZE]
+    with Store.open(place) as there, Store.open(root) as whole:
+        assert [one.message for one in there.messages()] == [
+            one.message for one in whole.messages() if one.physical_offset < 5 * FILE_SIZE
+        ]
+    before = {path.name: path.stat().st_mtime_ns for path in (place / "commitlog").iterdir()}
+    with StoreWriter.open(root) as writer:
+        put(writer, 60)
+    with sending(root) as sender:
+        assert receive(sender.address, copy, archive=str(place)).archived > 5 * FILE_SIZE
+    assert archived(place) == log_of(root)[: len(archived(place))]
+    after = {path.name: path.stat().st_mtime_ns for path in (place / "commitlog").iterdir()}
+    assert before.items() <= after.items()
+
+
+def test_files_go_only_when_they_are_there(master: Path, tmp_path: Path) -> None:
+    """With --max-bytes: the archive and the copy together are the whole log."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+
+    def enough(progress: Progress) -> None:
+        if progress.expired == 5 * FILE_SIZE:
+            raise KeyboardInterrupt
+
+    with sending(master) as sender, pytest.raises(KeyboardInterrupt):
+        receive(sender.address, copy, archive=str(place), max_bytes=1, once=False, tick=enough)
+    assert archived(place) + log_of(copy) == log_of(master)
+
+
+def test_a_failure_deletes_nothing(master: Path, tmp_path: Path) -> None:
+    """The place is a file: the run goes on, says it, and goes on with the archive once it can be written."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    place.write_bytes(b"in the way")
+    notes: list[str] = []
+
+    def tick(progress: Progress) -> None:
+        if progress.end != sender.log.end:
+            return
+        if place.is_file():
+            assert progress.expired == 0
+            if notes:
+                place.unlink()
+        elif progress.expired == 5 * FILE_SIZE:
+            raise KeyboardInterrupt
+
+    with sending(master) as sender, pytest.raises(KeyboardInterrupt):
+        request = ReceiveRequest(
+            sender.address, ha_only=True, file_size=FILE_SIZE, archive=str(place), max_bytes=1
+        )
+        Receiver(request, copy, note=notes.append, tick=tick).run()
+    assert "archive: cannot" in notes[0]
+    assert archived(place) + log_of(copy) == log_of(master)
+
+
+def test_once_says_what_could_not_be_archived(master: Path, tmp_path: Path) -> None:
+    """The log is received; the exit is an error."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    place.write_bytes(b"in the way")
+    with sending(master) as sender, pytest.raises(UnwritableError):
+        receive(sender.address, copy, archive=str(place), max_bytes=1)
+    assert log_of(copy) == log_of(master)
+    assert not (copy / "abort").exists()
+    with sending(master) as sender, pytest.raises(RefusedError, match="would lie in the store"):
+        receive(sender.address, copy, archive=str(copy / "archive"))
+
+
+@pytest.mark.parametrize("damage", ["other", "short", "long"])
+def test_another_file_of_the_name_is_refused(master: Path, tmp_path: Path, damage: str) -> None:
+    """Of another log, or one that was cut: it is not replaced, and nothing is deleted."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    with sending(master) as sender:
+        receive(sender.address, copy, archive=str(place))
+    (copy / MARK_FILE).unlink()
+    third = place / "commitlog" / f"{2 * FILE_SIZE:020}.zst"
+    data = (copy / "commitlog" / third.stem).read_bytes()
+    found = {"other": data.replace(b"key", b"yek"), "short": data[:-1], "long": data + b"\0"}[damage]
+    third.write_bytes(zstandard.compress(found))
+    before = third.read_bytes()
+    with sending(master) as sender, pytest.raises(RefusedError, match="another file") as caught:
+        receive(sender.address, copy, archive=str(place), max_bytes=1)
+    assert str(caught.value.path) == str(third)
+    assert third.read_bytes() == before
+    assert read_mark(copy) == (2 * FILE_SIZE, str(place))
+    assert log_of(copy)[-FILE_SIZE:] == log_of(master)[-FILE_SIZE:]
+    assert (copy / "commitlog" / third.stem).exists()
+
+
+def test_marks(tmp_path: Path) -> None:
+    """A cut of the log lowers the mark to the start of the file; that of another archive does not count."""
+    lower_mark(tmp_path, 5, 100)
+    assert read_mark(tmp_path) is None
+    save_mark(tmp_path, 500, "s3://bucket/log")
+    lower_mark(tmp_path, 500, 100)
+    assert read_mark(tmp_path) == (500, "s3://bucket/log")
+    lower_mark(tmp_path, 499, 100)
+    assert read_mark(tmp_path) == (400, "s3://bucket/log")
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server of moto, and only its credentials."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with s3_server(tmp_path) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        yield address
+
+
+def test_an_archive_in_s3(endpoint: str, master: Path, tmp_path: Path) -> None:
+    """Credentials are in no file; without the bucket the run fails, and nothing is deleted."""
+    copy, url = tmp_path / "copy", f"s3://{KEY}:{SECRET}@bucket/logs/a"
+    with sending(master) as sender:
+        with pytest.raises(UnwritableError) as caught:
+            receive(sender.address, copy, archive=url, max_bytes=1)
+        assert SECRET not in caught.value.message
+        assert log_of(copy) == log_of(master)
+        (tmp_path / "empty").mkdir()
+        upload(endpoint, tmp_path / "empty", "bucket", "x")
+        assert receive(sender.address, copy, archive=url).archived == 5 * FILE_SIZE
+        assert receive(sender.address, copy, archive=url, max_bytes=1).expired == 5 * FILE_SIZE
+    assert read_mark(copy) == (5 * FILE_SIZE, "s3://bucket/logs/a")
+    with Store.open("s3://bucket/logs/a") as there, Store.open(master) as whole:
+        assert [one.message for one in there.messages()] == [
+            one.message for one in whole.messages() if one.physical_offset < 5 * FILE_SIZE
+        ]
