@@ -14,7 +14,7 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, disk_text, of_expire, verdict_lines
+from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, disk_text, listed, of_expire, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
@@ -158,7 +158,9 @@ def expire(
     output.write_object(found, expire_lines(found, shown.zone, everything=all))
     if expiry.trigger is not None:
         options.note_assumed_version(output, expiry.rules_of, "--broker")
-    output.note(f"rmqtool: {_summary(expiry, applied=change.apply)}{_next(store, expiry, refusals, change)}")
+    if expiry.expired or not output.shows_text:  # whose verdict says it
+        summary = _summary(expiry, applied=change.apply)
+        output.note(f"rmqtool: {summary}{_next(store, expiry, refusals, change)}")
     return _exit_code(expiry, applied=change.apply)
 
 
@@ -423,9 +425,35 @@ def _disk_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     for disk in found["disks"]:
         text = disk_text(disk["used_ratio"], disk["usable_bytes"], disk["reserved_bytes"], assumed)
         yield f"disk         {text} ({' and '.join(disk['holds'])})"
+        if "commitlog" in disk["holds"]:
+            yield from _level_lines(found, disk)
     yield from _growth_lines(found, zone)
-    if found["disk_used_ratio"] is None and found["what_if"]:
-        yield from _what_if_lines(found)
+    yield from _what_if_lines(found)
+
+
+def _level_lines(found: Row, disk: Row) -> Iterator[str]:
+    """Yield what a disk above a limit stops, and whether the deletion is enough.
+
+    A broker that refuses messages accepts them only once the disk is not above the limit of forced deletion:
+    CleanCommitLogService#isSpaceToDelete.
+    """
+    maximum, forced, warning = (found["settings"][name]["value"] for name in _LIMITS)
+    used, after = disk["used_ratio"], disk["used_after_ratio"]
+    refuses = used > warning
+    if refuses:
+        yield f"             above {warning:.0%} the broker refuses messages, until at most {forced:.0%} are used"
+    if not found["totals"]["files_going"]:
+        return
+    text = f"             after the deletion {after:.0%} used, {format_size(disk['usable_after_bytes'])} free"
+    if found["rules"] != "own" and used > maximum:
+        limit = forced if used > forced else maximum
+        if after > limit:
+            text += f": not enough, it is still above {limit:.0%}"
+            text += " and the broker still refuses messages" if refuses else ""
+        else:
+            text += f": enough, it is not above {limit:.0%}"
+            text += " and the broker accepts messages again" if refuses else ""
+    yield text
 
 
 def _growth_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
@@ -449,18 +477,27 @@ def _growth_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     hours = found["settings"]["fileReservedTime"]["value"]
     yield (
         f"             at this rate the files of {hours}h (fileReservedTime) take"
-        f" {format_size(forecast['reserved_bytes'])}; {forecast['hours_that_fit']:.0f}h fit below"
-        f" {forecast['reached'][0]['ratio']:.0%}"
+        f" {format_size(forecast['reserved_bytes'])}; {_fit_text(forecast)}"
     )
-    start = "from the next message on, the disk is" if age >= STALE_MS else "the disk is"
-    waits = (
-        "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
+    past = [f"{row['ratio']:.0%}" for row in forecast["reached"] if row["after_ms"] == 0]
+    times = [
+        f"{row['ratio']:.0%} full in {format_duration(row['after_ms'])}"
         for row in forecast["reached"]
-    )
-    times = ", ".join(
-        f"{row['ratio']:.0%} full {wait}" for row, wait in zip(forecast["reached"], waits, strict=True)
-    )
-    yield f"             {start} {times}"
+        if row["after_ms"]
+    ]
+    if past:
+        yield f"             the disk is {listed(past)} full already"
+    if times:
+        start = "from the next message on, the disk is" if age >= STALE_MS else "the disk is"
+        yield f"             {start} {', '.join(times)}"
+
+
+def _fit_text(forecast: Row) -> str:
+    """Return how many hours of messages fit below the lowest limit."""
+    hours, limit = forecast["hours_that_fit"], f"{forecast['reached'][0]['ratio']:.0%}"
+    if hours == 0:
+        return f"other files alone fill {limit} of the disk"
+    return f"{f'{hours:.0f}h fit' if hours >= 1 else 'less than 1h fits'} below {limit}"
 
 
 def _what_if_lines(found: Row) -> Iterator[str]:
@@ -481,7 +518,6 @@ def _what_if_lines(found: Row) -> Iterator[str]:
 def _outcome_lines(found: Row) -> Iterator[str]:
     log, totals = found["commit_log"], found["totals"]
     if not totals["files_going"]:
-        yield "outcome      nothing to delete"
         return
     starts = "now starts" if found["applied"] else "would then start"
     yield (

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqtool.problems import BY_CODE
-from rmqtool.terminal import counted, escape, format_size
+from rmqtool.terminal import counted, format_size, largest_counts, shortened
 from rmqtool.times import format_duration
 
 Row = Mapping[str, Any]
 
-_NAMES_SHOWN = 3
 _SOON_MS = 30 * 24 * 3600 * 1000  # a forecast for later is not worth a sentence
-_NAME_LENGTH = 48
 MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
 STALE_MS = 3_600_000  # after so long without a message, the rate may not be that of today
 
@@ -41,21 +39,10 @@ def listed(names: Sequence[str], *, word: str = "and") -> str:
 
 def by_name(counts: Mapping[str, int], what: str, names: str = "topic") -> str:
     """Return `154 messages of Orders`, or the sum and the largest: `9 messages (5 of A and 4 of B)`."""
-    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     text = counted(sum(counts.values()), what)
-    if len(largest) == 1:
-        return f"{text} of {shortened(largest[0][0])}"
-    parts = [f"{count} of {shortened(name)}" for name, count in largest[:_NAMES_SHOWN]]
-    rest = largest[_NAMES_SHOWN:]
-    if rest:
-        parts.append(f"{sum(count for _, count in rest)} of {counted(len(rest), f'more {names}')}")
-    return f"{text} ({listed(parts)})"
-
-
-def shortened(name: str) -> str:
-    """Return a name, escaped, of at most 48 characters; a longer one loses its middle."""
-    name = escape(name)
-    return name if len(name) <= _NAME_LENGTH else f"{name[:30]}…{name[-_NAME_LENGTH + 31 :]}"
+    if len(counts) == 1:
+        return f"{text} of {shortened(next(iter(counts)))}"
+    return f"{text} ({listed(largest_counts(counts, names))})"
 
 
 def span(first: str, last: str) -> str:
@@ -270,13 +257,27 @@ def of_expire(found: Row) -> list[str]:
             sentences.append(
                 f"Up to offset {free} nothing is still needed: --before {free}."
                 if is_some
-                else "No file is free to go."
+                else "The first log file already holds messages that are, or may be, still needed."
             )
     for row in found["forecast"]["reached"] if _is_measured(found) else ():
-        if row["limit"] == "diskSpaceWarningLevelRatio" and row["after_ms"] < _SOON_MS:
-            when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
-            sentences.append(f"At the measured growth a broker refuses messages {when}.")
+        if row["limit"] == "diskSpaceWarningLevelRatio" and 0 < row["after_ms"] < _SOON_MS:
+            when = format_duration(row["after_ms"])
+            sentences.append(f"At the measured growth a broker refuses messages in {when}.")
+    sentences += _refusing(found)
     return sentences
+
+
+def _refusing(found: Row) -> Iterator[str]:
+    """Yield that the disk is too full for new messages, and whether the deletion changes that."""
+    names = ("diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
+    forced, warning = (found["settings"][name]["value"] for name in names)
+    full = [disk for disk in found["disks"] if "commitlog" in disk["holds"] and disk["used_ratio"] > warning]
+    if full:
+        enough = max(disk["used_after_ratio"] for disk in full) <= forced
+        text = f"A broker refuses messages: the disk is {max(disk['used_ratio'] for disk in full):.0%} full"
+        if found["totals"]["files_going"]:
+            text += f"; the deletion is {'enough to end that' if enough else 'not enough to end that'}"
+        yield f"{text}."
 
 
 def _is_measured(found: Row) -> bool:

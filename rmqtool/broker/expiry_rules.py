@@ -145,7 +145,7 @@ class Disks:
 
     def filled(self, ratio: float) -> Disks:
         """The file systems as if this part of each were in use."""
-        used = {name: round(disk.total * ratio) for name, disk in self.by_id.items()}
+        used = {name: int(disk.total * ratio) for name, disk in self.by_id.items()}
         by_id = {
             name: Disk(used[name], disk.total - used[name], disk.reserved)
             for name, disk in self.by_id.items()

@@ -50,7 +50,7 @@ from rmqtool.read.consumer_offsets import known_offsets, offsets_are_lost
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects, read_queues
 from rmqtool.repair.expire.losses import Queues as ReadQueues
-from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, free_afterwards
+from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, disks_afterwards, free_afterwards
 from rmqtool.repair.plan import Action, Fingerprint, Plan
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
@@ -422,6 +422,7 @@ class Expiry:
         trigger: why it deletes; None with an operator's rules.
         next_delete_ms: the next hour of deleteWhen, ms since 1970; None: never.
         disks: the present file systems.
+        disks_after: the same without the files that are deleted.
         files: the decisions for all files, in the order of deletion: commit log, queues, index, timer log.
         start_before, start_after: the log's first physical offset; -1 for a log without files.
         effects: effects on the queues.
@@ -440,6 +441,7 @@ class Expiry:
     trigger: Trigger | None
     next_delete_ms: int | None
     disks: Disks
+    disks_after: Disks
     files: tuple[FileDecision, ...]
     start_before: int
     start_after: int
@@ -554,6 +556,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         trigger=trigger,
         next_delete_ms=next_delete,
         disks=facts.disks,
+        disks_after=disks_afterwards(facts.log, facts.chains, facts.disks, after),
         files=(
             *map(_log_decision, facts.log, decisions),
             *_follow_decisions(store, facts.chains, effects, after),

@@ -99,10 +99,17 @@ def by_own_rules(
 
 def free_afterwards(files: Sequence[LogFile], chains: Sequence[Chain], disks: Disks, start_after: int) -> int:
     """Bytes free on the fullest disk of the log once it begins at `start_after`, a physical offset."""
+    return disks_afterwards(files, chains, disks, start_after).usable
+
+
+def disks_afterwards(
+    files: Sequence[LogFile], chains: Sequence[Chain], disks: Disks, start_after: int
+) -> Disks:
+    """The file systems once the log begins at `start_after`, a physical offset."""
     gone: list[LogFile | FollowFile] = [file for file in files if file.start < start_after]
     for chain in chains:
         gone += chain.files[: expired_count(chain, start_after) if start_after > 0 else 0]
-    return disks.freed(gone).usable
+    return disks.freed(gone)
 
 
 def _tests(rules: OwnRules, now_ms: int) -> list[Test]:

@@ -27,8 +27,7 @@ from rmqtool.repair.plan.paths import Places
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
-
-_LOST_SHOWN = 3
+from rmqtool.terminal import largest_counts
 
 
 @dataclass(frozen=True)
@@ -171,12 +170,9 @@ def lost_text(expiry: Expiry) -> str:
     groups: dict[str, int] = {}
     for each in found.unconsumed:
         groups[each.group] = groups.get(each.group, 0) + each.messages
-    largest = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{count} of group {group}" for group, count in largest[:_LOST_SHOWN]]
-    if len(largest) > _LOST_SHOWN:
-        rest = largest[_LOST_SHOWN:]
-        more = "1 more group" if len(rest) == 1 else f"{len(rest)} more groups"
-        parts.append(f"{sum(count for _, count in rest)} of {more}")
+    parts = largest_counts(groups, "group")
+    if parts:
+        parts[0] = parts[0].replace(" of ", " of group ", 1)
     for kind in ("delayed", "half", "timer"):
         pending = [each for each in found.pending if each.kind == kind]
         if pending:

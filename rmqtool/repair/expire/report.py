@@ -123,7 +123,9 @@ def _disks(expiry: Expiry) -> list[dict[str, Any]]:
     for disk, found in disks.by_id.items():
         holds = ["commitlog"] * (disk in disks.log) + ["queues"] * (disk == disks.queue)
         rows.append({"holds": holds, "used_bytes": found.used, "usable_bytes": found.usable,
-                     "reserved_bytes": found.reserved, "used_ratio": found.ratio})  # fmt: skip
+                     "reserved_bytes": found.reserved, "used_ratio": found.ratio,
+                     "used_after_ratio": expiry.disks_after.by_id[disk].ratio,
+                     "usable_after_bytes": expiry.disks_after.by_id[disk].usable})  # fmt: skip
     return rows
 
 

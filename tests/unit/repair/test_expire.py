@@ -585,7 +585,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
         assert piece in text, piece
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
     text = capsys.readouterr().out
-    assert "none now; deleteWhen comes in 18h00m" in text and "outcome      nothing to delete" in text
+    assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
 
 
@@ -726,6 +726,40 @@ def test_a_part_of_the_disk_to_be_free(run: Run, store: tuple[Path, int]) -> Non
     assert found["goal"]["wanted_bytes"] == round(0.99001 * (100 << 30))
     assert found["totals"]["files_going"] > 0
     assert "99.0 GiB are not free yet" in found["files"][0]["reason"]
+
+
+def test_a_full_disk_is_explained(
+    store: tuple[Path, int],
+    run: Run,
+    disks: Callable[[int], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """--disk-used shows all limits, that a broker refuses messages, and whether the deletion is enough."""
+    root, now = store
+    at = ("--at", str(now + 6 * HOUR_MS), "--tz", "UTC")
+    for percent in (75, 92, 96):
+        main(["expire", str(root), *at, "--disk-used", f"{percent}%"])
+        out, err = capsys.readouterr()
+        refuses = percent > 90
+        assert f"disk         {percent}% used (assumed by --disk-used)" in out
+        assert "what if      above 75%: 2 of 4 log files" in out and "             above 90%: 3 of 4" in out
+        assert ("above 90% the broker refuses messages, until at most 85% are used" in out) is refuses
+        assert ("not enough, it is still above 85% and the broker still refuses messages" in out) is refuses
+        assert ("A broker refuses messages: the disk is" in out) is refuses
+        assert ("nothing to delete" in out + err) is False and out.count("No file expires") == (not refuses)
+        assert "0h fit" not in out and "full already, " not in out
+    assert "the disk is 75%, 85% and 90% full already" in out
+    device = root.stat().st_dev
+    for used, result in (
+        (91, "free: not enough, it is still above 85% and the broker still refuses messages"),
+        (86, "after the deletion 84% used, 17.0 MiB free: enough, it is not above 85%"),
+    ):
+        small = Disks({device: Disk(used << 20, 100 - used << 20)}, (device,), device)
+        monkeypatch.setattr(expiry_module, "_disks", lambda store, folders, small=small: small)
+        main(["expire", str(root), *at])
+        out = capsys.readouterr().out
+        assert result in out, out
 
 
 @pytest.mark.parametrize("text", ["100", "0", "0%", "100%", "%", "-5%", "much"])
