@@ -381,7 +381,8 @@ class Output:
             if table is not None and table.shared:
                 self.note(f"rmqtool: times are of {table.shared}")
             if table is not None and table.left_out:
-                self.note(f"rmqtool: the terminal is too narrow for {', '.join(table.left_out)}")
+                names = ", ".join(table.left_out)
+                self.note(f"rmqtool: the terminal is too narrow for {names}; --fields chooses columns")
         return count
 
     def _write_block(self, table: Table | None, block: Sequence[Row], columns: Headings) -> Table:

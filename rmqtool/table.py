@@ -5,12 +5,16 @@ in this order:
 
     1. times lose what all of them share, the zone and then the date: `shared` has it
     2. headers break at their underscores
-    3. empty columns, bars, size and physical_offset are left out while a text has less than TEXT_ROOM columns
+    3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
+       then those of _FIRST_TO_GO, in its order
     4. body and text are cut, down to TEXT_FLOOR columns; text is then left out
-    5. then the other texts are cut, the widest first; sentences continue on more lines instead
+    5. then the other texts are cut, the widest first; sentences continue on more lines instead. Names keep
+       NAME_FLOOR columns as long as step 6 can leave out a column that few people look for
     6. whole columns are left out; `left_out` names all that are
 
-Numbers, times and hex are never cut, paths in their middle, unique keys at their start. Only this file uses
+A text's room is TEXT_ROOM columns; names of topics and groups have more, up to NAME_ROOM, where different
+names would be cut to the same text. Numbers, times, hex and states are never cut, paths and names in their
+middle, unique keys at their start. Only this file uses
 tabulate and wcwidth, and loads them for texts that are not ASCII: loading them takes a fifth of the start
 of `info`.
 """
@@ -33,16 +37,28 @@ TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds bac
 TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
 TEXT_ROOM = 16  # terminal columns that a text should have: numbers that few people look for give way to it
 BODY_ROOM = 24
+NAME_FLOOR, NAME_ROOM = 12, 36
 _OWN_SIGNS = dict.fromkeys((0x2026, *range(0x2580, 0x25A0)))  # of cut texts and of bars
 _GAP = 2  # between two columns
 _LONGEST_RULE = 120  # below the header of the last column
 _CHARACTERS_PER_COLUMN = 16  # at most, with combining ones: of a cut text no more are looked at
 _END = "."  # stands for the text of the last column while the others are aligned
-_FIRST_TO_GO = ("share", "size", "physical_offset", "length")
+_FIRST_TO_GO = (
+    "share", "size", "physical_offset", "length", "reads_from", "body_p99_bytes", "body_mean_bytes",
+    "body_min_bytes", "delay_p99_ms", "delay_p50_ms", "duration_p99_ms", "duration_p50_ms", "lag_bytes",
+    "body_max_bytes", "messages_per_s", "committed_offset", "max_offset",
+)  # fmt: skip
+_SAYS_NOTHING = {"status": {"ok"}, "lost_messages": {"0", ""}, "overdue": {"0", ""}}
+_NAMES = ("topic", "group", "name", "consumer_group")  # that people must tell apart
+_WHOLE = ("kind", "status", "severity", "problem")  # words from a short list
+_WHOLE_MOST = 24
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
 _CONTINUES = ("message", "reason", "state")  # sentences: broken between words, not cut
 _ENDS_DIFFER = ("uniq_key", "offset_msg_id")  # of one producer they begin alike: they lose their beginning
-_STAY = ("problem", "severity", "kind", "status")  # the last to be left out, after the first column
+_STAY = (
+    "problem", "severity", "kind", "status", "topic", "group", "count", "messages", "lag_messages",
+    "lag_messages_max", "queue_id",
+)  # the last to be left out, after the first column  # fmt: skip
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
@@ -139,7 +155,12 @@ class Table:
             self._leave_out_text(self._width)
         limits = self._limits(self._width)
         while limits is None and first and len(self._columns) > 1:
-            self._leave_out(min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each))))
+            least = min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each)))
+            if least.rank != 1 and not self._columns[0].is_tight:
+                for column in self._columns:
+                    column.is_tight = True  # names lose more before something that people look for goes
+            else:
+                self._leave_out(least)
             limits = self._limits(self._width)
         if limits is None:  # a later block, or a single column: nothing else can be cut
             limits = [column.floor if column.is_text else column.width for column in self._columns]
@@ -283,10 +304,12 @@ class _Column:
         self.header, *names = (heading, heading) if isinstance(heading, str) else heading
         self._names = names
         self.texts: list[str] = []
+        self._distinct_width: int | None = None
         self._shared: tuple[str, str] | None = None
         self.is_number = False
         self.pieces = [self.header]
         self.width = 0
+        self.is_tight = False
 
     @property
     def is_time(self) -> bool:
@@ -301,7 +324,7 @@ class _Column:
     @property
     def is_empty(self) -> bool:
         """Whether no cell of the block says anything."""
-        return not any(self.texts) or self.header == "status" and set(self.texts) == {"ok"}
+        return not any(self.texts) or set(self.texts) <= _SAYS_NOTHING.get(self.header, set())
 
     @property
     def rank(self) -> int:
@@ -316,6 +339,11 @@ class _Column:
     @property
     def floor(self) -> int:
         """The smallest width to which a text can be cut."""
+        if self.header in _WHOLE:
+            return min(self.natural, _WHOLE_MOST)
+        if self.header in _NAMES:
+            least = TEXT_FLOOR if self.is_tight else max(NAME_FLOOR, self._distinct)
+            return min(self.natural, max(least, *map(len, self.pieces)))
         words = chain.from_iterable(map(str.split, self.texts)) if self.header in _CONTINUES else ()
         longest = max(map(terminal_width, words), default=0)
         return min(self.natural, max(TEXT_FLOOR, min(longest, TEXT_ROOM), *map(len, self.pieces)))
@@ -323,7 +351,19 @@ class _Column:
     @property
     def room(self) -> int:
         """The width that a text should have; a body is what most people look for."""
+        if self.header in _NAMES:
+            return max(TEXT_ROOM, self._distinct)
         return BODY_ROOM if self.header == "body" else TEXT_ROOM
+
+    @property
+    def _distinct(self) -> int:
+        """The smallest width, up to NAME_ROOM, from which on no two names of the block are cut alike."""
+        if self._distinct_width is None:
+            names, width = set(self.texts), NAME_ROOM
+            while width > TEXT_FLOOR and len({_cut_middle(name, width - 1) for name in names}) == len(names):
+                width -= 1
+            self._distinct_width = width
+        return self._distinct_width
 
     def take(self, rows: Sequence[Row], *, first: bool) -> None:
         """Takes the cells of a block."""
@@ -331,6 +371,7 @@ class _Column:
         if first:
             self.is_number = all(map(_is_number, values))
         self.texts = [_text(value) for value in values]
+        self._distinct_width = None
         self._shorten()
         self.width = max(self.width, self.natural)
 
@@ -355,7 +396,7 @@ class _Column:
             return [[text] for text in self.texts]
         if self.header in _CONTINUES:
             return [_broken(text, width) for text in self.texts]
-        cut = _cut_path if self.header == "path" else _cut_start if self.header in _ENDS_DIFFER else _cut
+        cut = _CUTS.get(self.header, _cut)
         return [[cut(text, width)] for text in self.texts]
 
 
@@ -407,6 +448,22 @@ def _cut_path(text: str, limit: int) -> str:
         return _cut(text, limit)
     head = min(text.find("/") + 1, limit // 2)
     return f"{text[:head]}…{text[len(text) - (limit - head - 1) :]}"
+
+
+def _cut_middle(text: str, limit: int) -> str:
+    """As `_cut`, but the middle goes: names often differ in their ends."""
+    width = terminal_width(text)
+    if width <= limit or width != len(text):
+        return _cut(text, limit)
+    head = limit // 2
+    return f"{text[:head]}…{text[len(text) - (limit - head - 1) :]}"
+
+
+_CUTS = {
+    "path": _cut_path,
+    **dict.fromkeys(_ENDS_DIFFER, _cut_start),
+    **dict.fromkeys(_NAMES, _cut_middle),
+}
 
 
 def _broken(text: str, limit: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,43 @@ def test_a_narrow_terminal_keeps_names_and_bodies() -> None:
     assert "08:50:12.680" in lines[-2] and "order-17" in lines[-2] and "a body of some le" in lines[-2]
     later = table.lines([{**ROWS[0], "store_time": "2026-11-22T00:00:00.000+00:00"}])
     assert "2026-11-22T00:00:00.000" in later[0], "a time of another day shows its date"
+
+
+LONG = "pubVeryLongGroup_VeryLongGroup_VeryLongGroup"
+GROUPS = [
+    {"group": group, "topic": topic, "queue_id": queue, "committed_offset": 37, "max_offset": 148,
+     "lag_messages": 111, "lag_bytes": 99436, "lost_messages": 0,
+     "oldest_time": "2026-11-21T08:50:24.578+00:00", "reads_from": "memory", "status": [status],
+     "share": "████"}
+    for group, topic, status in (
+        (f"{LONG}_0", f"%RETRY%{LONG}_0", "ok"), (f"{LONG}_1", f"%RETRY%{LONG}_1", "never_committed"),
+        ("pub_group_four", "pubTopicOne", "ok"), ("pub_group_five", "pubTopicTwo", "ok"),
+    )
+    for queue in (0, 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120])
+def test_groups_are_told_apart_before_anything_else_is_shown(width: int) -> None:
+    """Names differ, states are whole, and the lag stays; what says nothing and percentiles give way."""
+    table = Table(tuple(GROUPS[0]), width=width)
+    lines = table.lines(GROUPS)
+    assert all(len(line) <= width for line in lines)
+    rows = [line.split() for line in lines[-len(GROUPS) :]]
+    assert [len({row[column] for row in rows}) for column in (0, 1)] == [4, 4]
+    assert sum("never_committed" in row for row in rows) == 2 and all("111" in row for row in rows)
+    assert table.left_out[-2:] == ("share", "lost_messages") if table.left_out else width == 120
+    assert min(len(row[0]) for row in rows) >= 12
+
+
+def test_percentiles_give_way_to_topics() -> None:
+    names = ("count", "bytes", "body_min_bytes", "body_p99_bytes", "body_max_bytes", "delay_p50_ms",
+             "delay_p99_ms", "messages_per_s")  # fmt: skip
+    rows = [{"topic": f"OrdersOfTheWholeYear{name}", **dict.fromkeys(names, 123456)} for name in "ABC"]
+    table = Table(tuple(rows[0]), width=72)
+    lines = table.lines(rows)
+    assert {line.split()[0] for line in lines[-3:]} == {row["topic"] for row in rows}
+    assert table.left_out[-1] == "body_p99_bytes" and "count" not in table.left_out
 
 
 def test_times_of_several_zones_stay_whole() -> None:
