@@ -16,7 +16,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.lookup_text import Filled
-from rmqtool.commands.verdicts import GROUP_STATES, of_trace
+from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, of_trace
 from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -455,6 +455,7 @@ class _Task:
         unknown: dict[str, None] = {}
         unread: dict[str, None] = {}
         fates: list[str] = []
+        states: set[str | None] = set()
         # Messages of one batch record have the same offset: the key distinguishes them.
         traced_places: set[tuple[str | None, int]] = set()
         count = 0
@@ -473,8 +474,10 @@ class _Task:
                 if len(fates) < _FATES_SHOWN:
                     fates.append(of_trace(traced_rows))
                 for row in traced_rows:
-                    if row["state"] == "no_group":
+                    is_said = bool(fates) and row["state"] == "no_group" and row["detail"]["reason"] in fates[-1]
+                    if row["state"] == "no_group" and not is_said:
                         unread[row["detail"]["reason"]] = None
+                    states.add(row["state"])
                     yield row
                 unknown.update(dict.fromkeys(fate.unknown))
 
@@ -483,6 +486,8 @@ class _Task:
         self.writer.write_rows(traced, FIELDS, table_fields)
         for text in filter(None, fates):
             self.writer.note(f"rmqtool: {text}")
+        if "passed" in states:
+            self.writer.note(f"rmqtool: {PASSED_MEANS}")
         for text in unread:
             self.writer.note(f"rmqtool: {text}")
         for text in unknown:
@@ -654,7 +659,9 @@ def _in_words(row: Row) -> Row:
     """Return a row of a trace for the table: its state in words."""
     state = row["state"]
     if row["kind"] == "group" and state == "no_group":
-        state = row["detail"]["reason"]
+        state = "no group reads it"
+    if row["kind"] == "dead_letter":
+        state = "gave up"
     return row | {"state": GROUP_STATES.get(state, state)}
 
 

@@ -376,7 +376,7 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
 
 
 def of_trace(rows: Sequence[Row]) -> str:
-    """Say what became of one message, by the rows of its trace: who consumed it, retries, dead letters.
+    """Say what became of one message, by the rows of its trace: who is past it, retries, dead letters.
 
     A group whose offset is past a message may have skipped it, for example by its tag.
     """
@@ -397,8 +397,8 @@ def of_trace(rows: Sequence[Row]) -> str:
             if row["kind"] == kind:
                 found.setdefault(row["group"] or row["topic"], []).append(row)
         for name, records in found.items():
-            times = f" {len(records)} times" if len(records) > 1 else ""
-            parts.append(f"{text} {shortened(name)}{times}, last stored {records[-1]['time']}")
+            times = f" {len(records)} times, last" if len(records) > 1 else ","
+            parts.append(f"{text} {shortened(name)}{times} stored {records[-1]['time']}")
     waiting = [row for row in steps if row["state"] in ("waiting", "open")]
     parts += [_WAITING[row["state"]] for row in waiting]
     if not parts:
@@ -409,15 +409,19 @@ def of_trace(rows: Sequence[Row]) -> str:
 _NO_STEPS = ("group", "sent", "consumed", "transaction_end")
 _VISIBLE = ("stored", "committed", "delayed_delivered", "timer_delivered")
 GROUP_STATES = {
-    "passed": "consumed",
-    "not_passed": "not consumed yet",
+    "passed": "passed",
+    "not_passed": "not passed yet",
     "never_committed": "no offset for this queue",
 }
 """States of groups in words."""
+PASSED_MEANS = (
+    "passed by a group: its committed offset is past the message, which it has consumed, or skipped by a"
+    " filter or a reset; the store does not hold when"
+)
 _STATES = {
-    "passed": "consumed by",
-    "not_passed": "not yet consumed by",
+    "passed": "passed by",
+    "not_passed": "not yet passed by",
     "never_committed": "never read from its queue by",
 }
-_KINDS = {"retry": "sent again to", "dead_letter": "in the dead letter queue of"}
+_KINDS = {"retry": "sent again to", "dead_letter": "gave up: dead letter queue of"}
 _WAITING = {"waiting": "waits to be delivered", "open": "its transaction is open"}
