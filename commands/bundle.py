@@ -10,7 +10,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, RmqtoolError
-from rmqtool.terminal import escape
+from rmqtool.terminal import escape, shortened
 
 if TYPE_CHECKING:
     from rmqtool.output import Output
@@ -54,7 +54,6 @@ def bundle(
     written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an
     error: the archive describes it.
     """
-    from rmqtool.commands.verdicts import shortened
     from rmqtool.report.bundle.archive import check_suffix, packed
     from rmqtool.report.bundle.redaction import Redaction
     from rmqtool.report.export.new_file import check_new, write_new

@@ -12,6 +12,7 @@ from rmqtool.commands.verdicts import (
     by_name,
     cost_of_start,
     disk_text,
+    missed_sentence,
     start_sentences,
 )
 from rmqtool.problems import BY_CODE
@@ -39,7 +40,9 @@ def verdict(found: Examination) -> Iterator[str]:
     elif found.count("warning"):
         yield f"Nothing critical was found, but {' and '.join(counts)}."
     else:
-        yield f"Nothing wrong was found{f' ({counts[0]})' if counts else ''}."
+        what = "Nothing is damaged" if found.missed else "Nothing wrong was found"
+        yield f"{what}{f' ({counts[0]})' if counts else ''}."
+    yield from missed_sentence(found.missed)
     yield from _start_sentence(found)
 
 
@@ -72,17 +75,20 @@ def _predictions(starts: Sequence[Start]) -> list[dict[str, Any]]:
     return [start.prediction.row() for start in starts if start.prediction is not None]
 
 
-def cost(found: Examination, each: Diagnosis) -> str:
-    """Return what a result costs if nothing is done: of damage of the log what a start would do, if known."""
+def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
+    """Return what a result costs if nothing is done: of damage of the log what a start would do, if known.
+
+    With `in_short` the verdict, which says that, is shown too.
+    """
     starts = _own_starts(found)
     is_known = starts and all(start.prediction is not None for start in starts)
     is_repairable = each.name.startswith("CL") and BY_CODE[each.name].repair is not None
     if not (is_repairable and each.severity != "notice" and is_known):
-        return each.cost.removeprefix("broker: ")
-    sentences = [
-        f"a start of {row['broker']} {cost_of_start(row) or 'loses nothing more'}"
-        for row in _predictions(starts)
-    ]
+        return each.cost
+    rows = _predictions(starts)
+    if in_short and any(map(cost_of_start, rows)):
+        return "what was there is lost; the verdict says what a start costs more"
+    sentences = [f"a start of {row['broker']} {cost_of_start(row) or 'loses nothing more'}" for row in rows]
     return f"what was there is lost; {'; '.join(sentences)}"
 
 
@@ -128,41 +134,102 @@ def _head(found: Examination) -> Iterator[str]:
 
 
 def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]:
-    """Yield the blocks of the worst results that fit, and the names of the others."""
-    rest: list[Diagnosis] = []
-    cured = False
-    for each in found.diagnoses:
-        is_cured_next = not cured and each.severity != "notice" and tuple(each.command) == tuple(words)
-        block = ["", *_short_block(found, each, with_cure=is_cured_next)]
-        if is_cured_next and len(block) > room - _REST_LINES:  # the command says it, too
-            block = ["", *_short_block(found, each, with_cure=False)]
-        if rest or each.severity == "notice" or len(block) > room - _REST_LINES:
-            rest.append(each)
-            continue
-        cured = cured or is_cured_next
-        room -= len(block)
-        yield from block
-    if rest:
-        named = [f"{each.name}{f' ({each.count})' if each.count > 1 else ''}" for each in rest]
-        text = f"{', '.join(named)}: rmqtool doctor --all shows them"
+    """Yield the worst results in `room` lines: as many as fit, first what is wrong, then cost and cure.
+
+    The others are named with a few words each.
+    """
+    wrong = [each for each in found.diagnoses if each.severity != "notice"]
+    parts = [_Parts(found, each, words) for each in wrong]
+
+    def need() -> int:
+        return sum(1 + len(list(part.lines())) for part in parts) + _lines_of_rest(
+            len(found.diagnoses) - len(parts)
+        )
+
+    for part in parts[:1]:
+        part.chosen |= {"cost", "cure"}
+    while len(parts) > 1 and need() > room:
+        parts.pop()
+    left, said = room - need(), {" ".join(part.cure) for part in parts[:1]}
+    for part in parts[1:]:
+        for name in ("cost", "cure"):
+            more: list[str] = getattr(part, name)
+            if " ".join(more) not in said and len(more) <= left:
+                left -= len(more)
+                part.chosen.add(name)
+                said.add(" ".join(more))
+    for part in parts:
         yield ""
-        yield from list(_wrapped("also", text))[: max(room - 1, 1)]
+        yield from part.lines()
+    rest = found.diagnoses[len(parts) :]
+    yield from _rest_lines(rest, left + _lines_of_rest(len(rest)))
 
 
-_REST_LINES = 3  # an empty line, and two with names
+_FEW_WORDS = 66
 
 
-def _short_block(found: Examination, each: Diagnosis, *, with_cure: bool) -> Iterator[str]:
+def _lines_of_rest(count: int) -> int:
+    """Return the lines that name `count` results: an empty one, one or two with words, one with a command."""
+    return 2 + min(count, 2) if count else 0
+
+
+def _rest_lines(rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
+    """Yield a line for each of the other results, in `room` lines with the empty one before them."""
+    if not rest:
+        return
+    yield ""
+    lines = max(room - 2, 1)
+    named = rest if len(rest) <= lines else rest[: max(lines - 1, 0)]
+    label = "also"
+    for each in named:
+        count = f" ({each.count})" if each.count > 1 else ""
+        yield f"{label:<{_LABEL}}{_ended(f'{each.name}{count}: {each.message}', _FEW_WORDS)}"
+        label = ""
+    more = [each.name for each in rest[len(named) :]]
+    if more:
+        yield f"{label:<{_LABEL}}{_ended(', '.join(more), _FEW_WORDS)}"
+    yield f"{'':<{_LABEL}}rmqtool doctor --all shows {'it' if len(rest) == 1 else 'them'} in full"
+
+
+def _ended(text: str, width: int) -> str:
+    """Return `text`; if it is longer than `width`, its first words."""
+    if len(text) <= width:
+        return text
+    return f"{text[: width - 1].rpartition(' ')[0] or text[: width - 1]}…"
+
+
+class _Parts:
+    """The lines of one result; `chosen` names those that are shown besides what is wrong."""
+
+    def __init__(self, found: Examination, each: Diagnosis, words: Sequence[str]) -> None:
+        """`words` are those of the next command: recover also does all that rebuild does."""
+        cure = each.cure or ""
+        if tuple(words[:2]) == ("rmqtool", "recover"):
+            cure = cure.replace("rmqtool rebuild ", "rmqtool recover ")
+        self.chosen: set[str] = set()
+        self.what = list(_what(each))
+        self.cost = list(_wrapped("cost", cost(found, each, in_short=True), indent=2))
+        self.cure = list(_wrapped("do", cure, indent=2)) if cure else []
+
+    def lines(self) -> Iterator[str]:
+        """Yield the chosen lines."""
+        yield from self.what
+        for name in ("cost", "cure"):
+            if name in self.chosen:
+                yield from getattr(self, name)
+
+
+def _what(each: Diagnosis) -> Iterator[str]:
     more = f" (and {each.count - 1} more)" if each.count > 1 else ""
     yield f"{each.severity.upper()}, {each.certainty}: {each.name} {_shortened(each.path, 38)}{more}"
     yield from _wrapped("", each.message, indent=2)
-    yield from _wrapped("cost", cost(found, each), indent=2)
-    if with_cure and each.cure is not None:
-        yield from _wrapped("do", each.cure, indent=2)
 
 
 def _block(found: Examination, each: Diagnosis, command: Command) -> Iterator[str]:
-    yield from _short_block(found, each, with_cure=True)
+    yield from _what(each)
+    yield from _wrapped("cost", cost(found, each), indent=2)
+    if each.cure is not None:
+        yield from _wrapped("do", each.cure, indent=2)
     line = command(each.command)
     if line is not None:
         yield f"  {'run':<{_LABEL - 2}}{line}"
@@ -184,7 +251,7 @@ def _omission_lines(found: Examination) -> Iterator[str]:
     if not found.omissions:
         yield f"looked at everything that fits {format_size(found.read_limit_bytes)}: the whole store"
         return
-    yield "not looked at"
+    yield "not seen"
     for each in found.omissions:
         yield from _wrapped("-", f"{each.what}: {each.reason}", indent=2, label=4)
 

@@ -441,7 +441,8 @@ def _level_lines(found: Row, disk: Row) -> Iterator[str]:
     used, after = disk["used_ratio"], disk["used_after_ratio"]
     refuses = used > warning
     if refuses:
-        yield f"             above {warning:.0%} the broker refuses messages, until at most {forced:.0%} are used"
+        until = f"until at most {forced:.0%} are used"
+        yield f"             above {warning:.0%} the broker refuses messages, {until}"
     if not found["totals"]["files_going"]:
         return
     text = f"             after the deletion {after:.0%} used, {format_size(disk['usable_after_bytes'])} free"

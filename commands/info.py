@@ -12,11 +12,11 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, shortened, span, verdict_lines
+from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE
-from rmqtool.terminal import NARROWEST, bar, counted, format_size
+from rmqtool.terminal import NARROWEST, bar, counted, format_size, shortened
 from rmqtool.times import format_duration, format_time
 
 _TOPICS_SHOWN, _TOPICS_MIN = 20, 2

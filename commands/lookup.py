@@ -474,7 +474,9 @@ class _Task:
                 if len(fates) < _FATES_SHOWN:
                     fates.append(of_trace(traced_rows))
                 for row in traced_rows:
-                    is_said = bool(fates) and row["state"] == "no_group" and row["detail"]["reason"] in fates[-1]
+                    is_said = (
+                        bool(fates) and row["state"] == "no_group" and row["detail"]["reason"] in fates[-1]
+                    )
                     if row["state"] == "no_group" and not is_said:
                         unread[row["detail"]["reason"]] = None
                     states.add(row["state"])
@@ -578,6 +580,9 @@ class _Task:
         queues = request.selection if request.kind == "queue_offset" else None
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
+            start = self.store.commit_log.min_offset
+            if start > 0:
+                self.writer.note(f"rmqtool: the log begins at {start}; older messages have expired")
             return worst_exit_code(code, self._unread(queues=queues))
         missing = [name for name in request.terms if name not in found]
         if not missing and request.kind in _EXACT:

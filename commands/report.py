@@ -13,7 +13,7 @@ from rmqtool.commands import options
 from rmqtool.commands.doctor import command_line
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import RefusedError, UsageError
-from rmqtool.terminal import counted, escape, format_size
+from rmqtool.terminal import counted, escape, format_size, shortened
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -111,7 +111,6 @@ def _page(
 
 def _redaction(found: Summary, opened: Store) -> Callable[[str], str]:
     """Return what replaces the names of the store in a text: those of files and of the log."""
-    from rmqtool.commands.verdicts import shortened
     from rmqtool.report.bundle.redaction import Redaction, names_of
 
     redaction = Redaction(forms=(escape, shortened))

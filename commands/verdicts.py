@@ -347,6 +347,7 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
     lags: dict[str, int] = {}
     known = set()
     oldest: tuple[int, str] | None = None
+    missed: dict[str, int] = {}
     for row in rows:
         if row["group"] is None:  # a topic that no group reads, or the offsets are lost
             continue
@@ -354,6 +355,8 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
         if lag is not None or "never_committed" not in row["status"]:
             known.add(row["group"])
         lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
+        if row.get("lost_messages"):
+            missed[row["group"]] = missed.get(row["group"], 0) + row["lost_messages"]
         if lag and row["oldest_timestamp_ms"] and (oldest is None or row["oldest_timestamp_ms"] < oldest[0]):
             oldest = row["oldest_timestamp_ms"], row["oldest_time"]
     behind = {group: lag for group, lag in lags.items() if lag}
@@ -366,10 +369,18 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
         sentences.append(f"{len(behind)} of {of} lag by {by_name(behind, 'message', 'group')}{since}.")
     elif known:
         sentences.append(f"No group lags ({counted(len(known), 'group')} with offsets).")
+    sentences += missed_sentence(missed)
     rest = len(lags.keys() - known)
     if rest:
         sentences.append(f"The lag of {counted(rest, 'more group')} without any offset is unknown.")
     return sentences
+
+
+def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
+    """Yield that messages expired before groups read them, if any; `missed` are their numbers by group."""
+    if missed:
+        text = by_name(missed, "message", "group")
+        yield f"{'Groups' if len(missed) > 1 else 'A group'} missed {text}, which expired unread."
 
 
 # lookup --trace

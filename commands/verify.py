@@ -11,11 +11,11 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import by_name, cure, listed, shortened
+from rmqtool.commands.verdicts import by_name, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding, Problem
-from rmqtool.terminal import counted, format_size
+from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:

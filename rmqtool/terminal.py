@@ -54,9 +54,9 @@ def shortened(name: str) -> str:
 
 
 def largest_counts(counts: Mapping[str, int], rest: str) -> list[str]:
-    """`5 of A`, the largest first, and what the others have together: `4 of 2 more topics`; `rest` is `topic`.
+    """`5 of A`, the largest first, and together the others: `4 of 2 more topics`, where `rest` is `topic`.
 
-    A single other one is named too: its name is not longer than that it is one.
+    A single other one is named too.
     """
     found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = len(found) if len(found) <= NAMES_SHOWN + 1 else NAMES_SHOWN

@@ -21,6 +21,7 @@ from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import FOLDER, read_config
 
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 Offsets = dict[tuple[str, str], dict[int, int]]
@@ -56,6 +57,30 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
     read = {topic for topic, _ in offsets}
     retry = (topic for topic in topics if topic.startswith(RETRY_PREFIX) and topic not in read)
     return offsets | {(topic, topic.removeprefix(RETRY_PREFIX)): {} for topic in retry}
+
+
+def expired_unread(store: Store) -> dict[str, int]:
+    """By group, how many messages were deleted before the group consumed them; unknown offsets count as none.
+
+    Groups of the broker itself are left out. The start of a queue is looked for once, whoever reads it.
+    """
+    start = store.commit_log.min_offset
+    missed: dict[str, int] = {}
+    firsts: dict[tuple[str, int], int] = {}
+    for (topic, group), committed in known_offsets(store)[0].items() if start > 0 else ():
+        for queue_id, offset in committed.items():
+            queue = store.queues.get((topic, queue_id))
+            if queue is None or group.startswith(SYSTEM_GROUP_PREFIX):
+                continue
+            try:
+                if (topic, queue_id) not in firsts:
+                    firsts[topic, queue_id] = queue.first_live(start)
+            except (UnreadableError, OSError):
+                continue  # the overview reports the file
+            lost = firsts[topic, queue_id] - max(offset, 0)
+            if lost > 0:
+                missed[group] = missed.get(group, 0) + lost
+    return missed
 
 
 def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[str]]:

@@ -42,6 +42,7 @@ from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import BY_CODE, Finding, finding
+from rmqtool.read.consumer_offsets import expired_unread
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
 from rmqtool.report.info import store_info
@@ -177,6 +178,7 @@ class Examination:
         read_limit_bytes: the limit.
         seconds: how long it took.
         host: facts of the host, see `host.Host`; None if it was not looked at.
+        missed: how many messages expired before a group read them, by group.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
     """
 
@@ -190,6 +192,7 @@ class Examination:
     seconds: float = 0.0
     host: dict[str, Any] | None = None
     lost: dict[str, int] = field(default_factory=dict)
+    missed: dict[str, int] = field(default_factory=dict)
 
     def add(self, more: Iterable[Diagnosis]) -> None:
         """Add diagnoses; the worst stay first."""
@@ -283,6 +286,9 @@ def examine(
         _dispatch(found, is_live=is_live)
     found.diagnoses += _of_findings(store, findings, is_live=is_live)
     found.diagnoses += _unread(found, {each.path for each in findings})
+    if store.layout.kind == "store":
+        found.missed = expired_unread(store)
+        found.diagnoses += _expired(store, found.missed)
     _lock(found)
     found.diagnoses.sort(key=lambda each: each.rank)
     found.seconds = time.monotonic() - started
@@ -429,7 +435,7 @@ def _of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) ->
             certainty="likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain",
             path=first.path,
             message=message,
-            cost=f"broker: {problem.broker}",
+            cost=problem.broker,
             cure=cure if problem.severity != "note" else None,
             command=command if problem.severity != "note" else (),
             count=len(found),
@@ -488,16 +494,22 @@ LEDGER_CURE = (
 def next_words(found: Examination) -> tuple[str, ...]:
     """The words of the one command line to run next.
 
-    The repair of the log comes first: it also repairs what was built from the log. Without anything wrong it
-    is the command that looks at what was not looked at.
+    The repair of the log comes first: it also repairs what was built from the log. It does not come
+    first if what is worst needs something else. Without anything wrong it is the command that looks at what
+    was not looked at.
     """
-    given = [each.command for each in found.diagnoses if each.severity != "notice" and each.command]
-    for name in ("recover", "copy", "rebuild"):
-        for words in given:
-            if words[1] == name:
-                return words
-    rest = [each.command for each in found.omissions if each.command]
-    return next(iter([*given, *rest]), ())
+    wrong = [each for each in found.diagnoses if each.severity != "notice" and each.command]
+    worst = [each.command for each in wrong if each.severity == wrong[0].severity]
+    if any(words[1] in _REPAIRS for words in worst):
+        return min((each.command for each in wrong if each.command[1] in _REPAIRS), key=_by_repair)
+    return next(iter([*worst, *(each.command for each in found.omissions if each.command)]), ())
+
+
+_REPAIRS = ("recover", "copy", "rebuild")
+
+
+def _by_repair(words: tuple[str, ...]) -> int:
+    return _REPAIRS.index(words[1])
 
 
 def _unread(found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:
@@ -509,6 +521,21 @@ def _unread(found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:
             "nothing is known of its content; a broker that cannot read it either does not start",
             "check permissions, and the kernel's log for errors of the disk",
             count=len(rows), paths=tuple(row["path"] for row in rows[:_PATHS_MAX]), is_unread=True,
+        )  # fmt: skip
+
+
+def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
+    """Messages that expired before groups read them: nothing is damaged, but they are gone."""
+    if missed:
+        total = sum(missed.values())
+        yield Diagnosis(
+            "expired_unread", "notice", "certain", "consumequeue",
+            f"{total} messages expired before a group read them: the log begins at"
+            f" {store.commit_log.min_offset}",
+            "these groups never receive them",
+            "shows by group how many; keep files longer (fileReservedTime), or make the consumers faster",
+            ("rmqtool", "stats", STORE, "--by", "group"),
+            detail={"messages": total, "groups": dict(sorted(missed.items()))},
         )  # fmt: skip
 
 
@@ -603,7 +630,8 @@ def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
             path=path,
             message=f"a start of broker {_listed(brokers)} {message}",
             cost=cost,
-            cure="shows what each broker's start would do, and the repair that keeps every sound message",
+            cure="rmqtool recover shows what each broker's start would do, and a repair that keeps every"
+            " sound message",
             command=("rmqtool", "recover", STORE),
             detail={"brokers": brokers},
         )
@@ -630,7 +658,11 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
         )
         yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
     if found.messages_unreachable:
-        message = f"leaves {found.messages_unreachable} messages without a unit in their queue"
+        count = found.messages_unreachable
+        what = (
+            "1 message without a unit in its" if count == 1 else f"{count} messages without one in their"
+        )
+        message = f"leaves {what} queue"
         yield "start_leaves_messages", "consumequeue", message, "no consumer ever receives these messages"
 
 

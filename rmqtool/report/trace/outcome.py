@@ -38,7 +38,7 @@ from rmqtool.message.system_topics import (
     TIMER_TOPIC,
     is_system_topic,
 )
-from rmqtool.read.consumer_offsets import known_offsets
+from rmqtool.read.consumer_offsets import SYSTEM_GROUP_PREFIX, known_offsets
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.trace.steps import Offsets, Step, steps_of, unique_key
@@ -237,7 +237,6 @@ def trace_records(store: Store, keys: Iterable[str], find: Find) -> list[StoredM
 _CONSUMED_KINDS = frozenset({
     "stored", "committed", "delayed_delivered", "timer_delivered", "retry", "dead_letter", "inner_batch",
 })  # fmt: skip
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +265,7 @@ def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> 
     """
     by_topic: dict[str, list[str]] = {}
     for topic, group in offsets:
-        if not group.startswith(_SYSTEM_GROUP_PREFIX):
+        if not group.startswith(SYSTEM_GROUP_PREFIX):
             by_topic.setdefault(topic, []).append(group)
     for step in steps:
         if step.kind not in _CONSUMED_KINDS:

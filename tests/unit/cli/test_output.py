@@ -216,7 +216,8 @@ def test_a_narrow_terminal_gets_fewer_columns(
     assert capsys.readouterr().err == ""
     text, widths = widths_on_terminal(rows, 28, monkeypatch)
     assert text.splitlines()[0] == "physical  queue  keys  body"
-    assert capsys.readouterr().err == "rmqtool: the terminal is too narrow for status; --fields chooses columns\n"
+    note = "rmqtool: the terminal is too narrow for status; --fields chooses columns\n"
+    assert capsys.readouterr().err == note
     assert widths_on_terminal(rows, 3, monkeypatch)[0].splitlines()[-1].strip() == "2"
 
 

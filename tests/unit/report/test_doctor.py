@@ -25,7 +25,7 @@ from rmqtool.formats import message
 from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.repair.expire import expiry
-from rmqtool.report.doctor import CERTAINTIES, SEVERITIES, Examination, examine
+from rmqtool.report.doctor import CERTAINTIES, SEVERITIES, Examination, examine, next_words
 from rmqtool.report.host import look_at_host
 from tests import ROOT
 from tests.support.ordinary_user import as_nobody, open_to_all
@@ -567,3 +567,52 @@ def test_the_limits_of_the_process_that_holds_the_lock(cases: Library, tmp_path:
 
 def test_a_host_root_without_proc(cases: Library, tmp_path: Path) -> None:
     assert main(["doctor", str(cases.path("ok_540_clean")), "--host-root", str(tmp_path)]) == EXIT_INPUT
+
+
+def test_messages_that_expired_unread_are_told(cases: Library, capfd: Capture) -> None:
+    """By stats, doctor and the look-up of one of them; a store from its first message on says nothing."""
+    root = cases.path("ok_540_expired")
+    main(["stats", str(root), "--by", "group", "--format", "jsonl"])
+    out, err = capfd.readouterr()
+    lost = {row["group"]: row["lost_messages"] for row in map(json.loads, out.splitlines())}
+    said = (
+        "Groups missed 1536 messages (1101 of pub_group_one and 435 of pub_group_four), which expired unread."
+    )
+    assert (lost["pub_group_one"], lost["pub_group_four"]) == (1101, 435) and said in err
+    found = examined(root)
+    assert found.missed == {group: count for group, count in lost.items() if count}
+    main(["doctor", str(root), "--no-host"])
+    text = " ".join(capfd.readouterr().out.split())
+    assert said in text and "Nothing is damaged" in text
+    assert "also expired_unread: 1536 messages expired before a group read them:" in text
+    main(["lookup", str(root), "rty1"])
+    assert "the log begins at 2097152; older messages have expired" in capfd.readouterr().err
+    root = cases.path("ok_540_clean")
+    assert examined(root).missed == {}
+    main(["lookup", str(root), "no such key"])
+    assert "the log begins" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bad_cl03_body_crc", "bad_cq09_extension_cut", "bad_dl02_entry_number"])
+def test_all_critical_results_are_on_the_screen(cases: Library, capfd: Capture, name: str) -> None:
+    """As many as the verdict counts; the worst with what to do; what is only named has a few words."""
+    main(["doctor", str(cases.path(name)), "--no-host"])
+    lines = capfd.readouterr().out.splitlines()
+    count = int(re.match(r"verdict   Act now: (\d+) critical", lines[0])[1])  # type: ignore[index]
+    blocks = [number for number, line in enumerate(lines) if line.startswith("CRITICAL, ")]
+    assert len(blocks) + sum(line.startswith("also ") for line in lines) >= count > 1
+    until = blocks[1] if len(blocks) > 1 else len(lines)
+    assert any(line.startswith("  do ") for line in lines[blocks[0] : until])
+    assert not [line for line in lines if line.startswith("also ") and ": " not in line]
+    assert len(lines) <= 23
+
+
+def test_next_is_the_cure_of_what_is_worst(cases: Library, tmp_path: Path) -> None:
+    """Lost offsets are critical; a header of the index, which rebuild repairs, is not."""
+    root = cases.copy("bad_ix01_header", tmp_path / "store")
+    assert next_words(examined(root)) == ("rmqtool", "rebuild", "STORE")
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    found = examined(root)
+    assert {each.command[1] for each in found.diagnoses if each.command} >= {"problems", "rebuild"}
+    assert next_words(found) == ("rmqtool", "problems", "CF08")
