@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqtool.problems import BY_CODE
-from rmqtool.terminal import counted, format_size, largest_counts, shortened
+from rmqtool.sizes import largest_counts
+from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import format_duration
 
 Row = Mapping[str, Any]
@@ -42,7 +43,7 @@ def by_name(counts: Mapping[str, int], what: str, names: str = "topic") -> str:
     text = counted(sum(counts.values()), what)
     if len(counts) == 1:
         return f"{text} of {shortened(next(iter(counts)))}"
-    return f"{text} ({listed(largest_counts(counts, names))})"
+    return f"{text} ({listed(largest_counts(counts, names, shortened))})"
 
 
 def span(first: str, last: str) -> str:

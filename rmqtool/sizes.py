@@ -1,8 +1,9 @@
-"""Sizes as text, and parsers for sizes and queue ids on the command line and in Spark options."""
+"""Sizes, counts and names as short text, and parsers for sizes and queue ids of options."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_pattern import pattern
@@ -59,3 +60,26 @@ def parse_queues(text: str) -> tuple[int, ...]:
 def short(text: str) -> str:
     """The user's text in quotation marks, shortened to 40 characters."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+NAMES_SHOWN = 3
+_NAME_LENGTH = 48
+
+
+def cut_name(name: str) -> str:
+    """A name of at most 48 characters; a longer one loses its middle."""
+    return name if len(name) <= _NAME_LENGTH else f"{name[:30]}…{name[-_NAME_LENGTH + 31 :]}"
+
+
+def largest_counts(counts: Mapping[str, int], rest: str, show: Callable[[str], str] = cut_name) -> list[str]:
+    """`5 of A`, the largest first, and together the others: `4 of 2 more topics`, where `rest` is `topic`.
+
+    A single other one is named too. `show` makes names fit for the reader.
+    """
+    found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = len(found) if len(found) <= NAMES_SHOWN + 1 else NAMES_SHOWN
+    parts = [f"{count} of {show(name)}" for name, count in found[:shown]]
+    if found[shown:]:
+        more = sum(count for _, count in found[shown:])
+        parts.append(f"{more} of {len(found) - shown} more {rest}s")
+    return parts

@@ -11,11 +11,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.lazy_pattern import pattern
+from rmqtool.sizes import cut_name
 from rmqtool.sizes import format_size as format_size
 from rmqtool.times import format_duration
 
@@ -43,28 +44,9 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-NAMES_SHOWN = 3
-_NAME_LENGTH = 48
-
-
 def shortened(name: str) -> str:
-    """A name, escaped, of at most 48 characters; a longer one loses its middle."""
-    name = escape(name)
-    return name if len(name) <= _NAME_LENGTH else f"{name[:30]}…{name[-_NAME_LENGTH + 31 :]}"
-
-
-def largest_counts(counts: Mapping[str, int], rest: str) -> list[str]:
-    """`5 of A`, the largest first, and together the others: `4 of 2 more topics`, where `rest` is `topic`.
-
-    A single other one is named too.
-    """
-    found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = len(found) if len(found) <= NAMES_SHOWN + 1 else NAMES_SHOWN
-    parts = [f"{count} of {shortened(name)}" for name, count in found[:shown]]
-    if found[shown:]:
-        more = sum(count for _, count in found[shown:])
-        parts.append(f"{more} of {counted(len(found) - shown, f'more {rest}')}")
-    return parts
+    """`cut_name`, escaped."""
+    return cut_name(escape(name))
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

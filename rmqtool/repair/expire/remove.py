@@ -24,10 +24,10 @@ from rmqtool.repair.plan import Earlier, OpenStore, Plan, PlanFile, Refusal, car
 from rmqtool.repair.plan.changes import Unsynced
 from rmqtool.repair.plan.guard import INTERRUPTED, is_up, unfinished_hint
 from rmqtool.repair.plan.paths import Places
+from rmqtool.sizes import largest_counts
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
-from rmqtool.terminal import largest_counts
 
 
 @dataclass(frozen=True)
