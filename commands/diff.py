@@ -14,7 +14,8 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
 from rmqtool.commands.verdicts import filled_ranges, of_diff, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
-from rmqtool.terminal import counted, format_size
+from rmqtool.message.cells import json_text
+from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
     if row["commit_log"] is not None:
         yield from _log_lines(row["commit_log"], row)
     if row["queues"] is not None:
-        yield from _queue_lines(row["queues"])
+        log = row["commit_log"]
+        yield from _queue_lines(row["queues"], by_queues=log is None or log["diverged"] is None)
     if row["config"] is not None:
         yield from _config_lines(row["config"])
     for part in row["unread"]:
@@ -263,9 +265,10 @@ def _filled_lines(row: Row) -> Iterator[str]:
         " with new queue offsets. Run each line once: a second run adds the messages again."
     )
     for each in ranges[:_RANGES_SHOWN]:
-        side, other = row[each["side"]], row[_OTHER[each["side"]]]
         limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
-        yield _carry_line(other["path"], side["path"], NOT_CARRIED, limits)
+        yield _carry_line(row, _OTHER[each["side"]], NOT_CARRIED, limits)
+    for name in sorted({each["side"] for each in ranges}):
+        yield from _new_topic_lines(row, _OTHER[name])
     if len(ranges) > _RANGES_SHOWN:
         yield f"{'':<13}and {counted(len(ranges) - _RANGES_SHOWN, 'more range')}: --json names them"
 
@@ -280,7 +283,7 @@ def _repair_lines(name: str, row: Row) -> Iterator[str]:
         reasons.append("has an interrupted repair")
     if reasons:
         yield f"first        {name.upper()} {' and '.join(reasons)}: repair it before a line below:"
-        yield f"{'run':<13}{shlex.join(['rmqtool', 'recover', row[name]['path']])}"
+        yield f"{'run':<13}{shlex.join(['rmqtool', 'recover', row[name]['path'], '--apply'])}"
 
 
 def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
@@ -290,14 +293,14 @@ def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
     if diverged[name]["records"] == 0:
         return
     label = f"{name.upper()} to {other.upper()}"
-    source, target = row[name]["path"], row[other]["path"]
     exclude = diverged["not_carried"]
     if found is None:
         yield (
             f"{label:<13}not compared by unique key (more than 2 GiB): messages that both have are added"
             " twice"
         )
-        yield _carry_line(source, target, exclude, {"--from-offset": diverged["physical_offset"]})
+        yield _carry_line(row, name, exclude, {"--from-offset": diverged["physical_offset"]})
+        yield from _new_topic_lines(row, name)
         return
     yield f"{label:<13}{_carried_text(found, name, other)}"
     ranges, end = found["ranges"], row[name]["commit_log"]["end_offset"]
@@ -313,7 +316,8 @@ def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
         limits = {"--from-offset": each["from_offset"]}
         if each["to_offset"] != end:
             limits["--to-offset"] = each["to_offset"]
-        yield _carry_line(source, target, exclude, limits)
+        yield _carry_line(row, name, exclude, limits)
+    yield from _new_topic_lines(row, name)
 
 
 def _carried_text(found: Row, name: str, other: str) -> str:
@@ -326,14 +330,49 @@ def _carried_text(found: Row, name: str, other: str) -> str:
     return f"{counted(total, 'message')}: {', '.join(parts)}"
 
 
-def _carry_line(source: str, target: str, exclude: str, limits: dict[str, int]) -> str:
+def _carry_line(row: Row, name: str, exclude: str, limits: dict[str, int]) -> str:
+    """Return the line that adds messages of side `name` to the other store.
+
+    A topic that the other store lacks is created there with as many queues as it has here.
+    """
+    source, target = row[name]["path"], row[_OTHER[name]]["path"]
     words = ["rmqtool", "dump", source, *(str(word) for pair in limits.items() for word in pair)]
     line = shlex.join([*words, "--exclude-topic", exclude, "--json"])
-    return f"{'run':<13}{line} | {_append_command(target)}"
+    numbers = set(_new_topics(row, name).values())
+    queues = ["--queues", str(numbers.pop())] if len(numbers) == 1 else []
+    append = shlex.join(["rmqtool", "append", target, "--create-topic", *queues, "--input", "-"])
+    return f"{'run':<13}{line} | {append}"
 
 
-def _append_command(target: str) -> str:
-    return shlex.join(["rmqtool", "append", target, "--create-topic", "--input", "-"])
+def _new_topics(row: Row, name: str) -> dict[str, int]:
+    """Return the topics of side `name` that the other side lacks, with their numbers of queues."""
+    other, entries = _OTHER[name], row["config"]["entries"] if row["config"] is not None else []
+    return {
+        each["entry"]: each[name]["write_queue_nums"]
+        for each in entries
+        if each["file"] == "topics.json" and each[other] is None and each[name] is not None
+    }
+
+
+def _new_topic_lines(row: Row, name: str) -> Iterator[str]:
+    """Yield that topics must be created first, because a line creates all with the same number of queues."""
+    topics = _new_topics(row, name)
+    listed = 0 if row["config"] is None else sum(
+        each["file"] == "topics.json" for each in row["config"]["entries"]
+    )  # fmt: skip
+    if row["config"] is None:
+        yield "             append creates a topic with 4 queues: create topics that are missing first"
+    elif len(set(topics.values())) > 1:
+        shown = ", ".join(
+            f"{shortened(topic)} {count}" for topic, count in list(topics.items())[:_TOPICS_SHOWN]
+        )
+        more = f" and {len(topics) - _TOPICS_SHOWN} more" if len(topics) > _TOPICS_SHOWN else ""
+        yield (
+            f"             append creates a topic with 4 queues, but {name.upper()} has other numbers"
+            f" ({shown}{more}): create these topics in {_OTHER[name].upper()} first"
+        )
+    elif listed < row["config"]["differing_entries"].get("topics.json", 0):
+        yield "             more topics may be missing (--differences N shows N entries of each file)"
 
 
 def _log_verdict(log: Row) -> str:
@@ -425,7 +464,11 @@ def _ahead_lines(log: Row, row: Row) -> Iterator[str]:
     yield f"             after its end {side} has {what}"
 
 
-def _queue_lines(queues: Row) -> Iterator[str]:
+def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
+    """Yield how the queues differ, with `by_queues` by how many messages one side's reach further.
+
+    That says nothing of logs that have diverged: there the same queue offsets hold other messages.
+    """
     texts = (
         ("identical", "identical"),
         ("different", "different"),
@@ -443,7 +486,7 @@ def _queue_lines(queues: Row) -> Iterator[str]:
     for each in queues["queues"]:
         if each["state"] != "more":
             yield f"             {_queue_text(each)}"
-    for name in "ab":
+    for name in "ab" if by_queues else "":
         yield from _topic_lines(name, queues["only_by_topic"])
 
 
@@ -495,16 +538,35 @@ def _config_lines(config: Row) -> Iterator[str]:
     verdict = "identical by value" if config["identical"] else ", ".join(
         f"{count} {'entry' if count == 1 else 'entries'} of {name}"
         for name, count in config["differing_entries"].items()
-    ) + " differ"  # fmt: skip
+    ) + (" differs" if sum(config["differing_entries"].values()) == 1 else " differ")  # fmt: skip
     yield f"config       {counted(files, 'file')} compared: {verdict}"
     for each in config["entries"]:
         a, b = (_value_text(each[name]) for name in "ab")
-        yield f"             {each['file']} {each['entry']}: A {a}, B {b}"
+        text = f"A {a}, B {b}"
+        for name in "AB":
+            if each[_OTHER[name.lower()]] is None:
+                text = f"only in {name}: {_value_text(each[name.lower()])}"
+        yield f"             {each['file']} {each['entry']}: {text}"
 
 
 def _value_text(value: Any) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """Return a value as the file has it: of an object the names and values of its fields that have one."""
+    if isinstance(value, dict):
+        fields = {
+            name: item for name, item in value.items() if item not in (None, "", [], {}) and name != "name"
+        }
+        text = ", ".join(f"{_camel(name)} {json_text(item)}" for name, item in fields.items()) or "none"
+    else:
+        text = "none" if value is None else json_text(value)
+    return text if len(text) <= _VALUE_LENGTH else f"{text[: _VALUE_LENGTH - 3]}..."
+
+
+_VALUE_LENGTH = 240
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
 
 
 def _result(found: Difference) -> str:

@@ -543,6 +543,32 @@ def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, re
     assert said == "30 messages: 30 already in A by unique key, 0 only in B" and lines == []
 
 
+def test_new_topics_are_carried_over_with_their_queues(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """As many as in the source, or it is said that topics have different numbers. Config as its file has it."""
+    for name, topics in (("a", [("New", 2)]), ("b", [("Other", 3), ("Third", 5)])):
+        root = cases.copy("ok_540_small_ipv6", tmp_path / name)
+        for topic, queues in topics:
+            rows = "".join(f'{{"topic": "{topic}", "body": "{name}{number}"}}\n' for number in range(6))
+            (tmp_path / "rows").write_text(rows)
+            arguments = ("--create-topic", "--queues", str(queues), "--input", str(tmp_path / "rows"))
+            assert main(["append", str(root), *arguments]) == 0
+    capfd.readouterr()
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b")
+    assert "their logs have diverged" in verdict(out) and "by its queues" not in out
+    assert "3 entries of topics.json differ" in out
+    assert "topics.json New: only in A: readQueueNums 2, writeQueueNums 2, perm 6" in out
+    assert " append creates a topic with 4 queues, but B has other numbers (Other 3, Third 5): create" in out
+    (line,) = lines_of(out, "A to B")[1]
+    assert "--create-topic --queues 2 " in line and "--queues" not in lines_of(out, "B to A")[1][0]
+    carry(line)
+    _, out, _ = run(capfd, "info", tmp_path / "b", "--json")
+    assert [each["queue_count"] for each in json.loads(out)["topics"] if each["topic"] == "New"] == [2]
+    topics = json.loads((tmp_path / "b/config/topics.json").read_text())["topicConfigTable"]
+    assert topics["New"]["writeQueueNums"] == 2
+
+
 def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, capfd: Capture) -> None:
     """Damage past the place where the logs part, messages without unique keys, and a filler."""
     records = keyed(80)
@@ -562,7 +588,7 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
     lines = out.splitlines()
     (first,) = [number for number, line in enumerate(lines) if line.startswith("first  ")]
     assert "B is damaged in 1 place" in lines[first]
-    assert lines[first + 1][13:] == f"rmqtool recover {tmp_path / 'b'}"
+    assert lines[first + 1][13:] == f"rmqtool recover {tmp_path / 'b'} --apply"
     assert first < next(number for number, line in enumerate(lines) if line.startswith("B to A"))
     assert (
         main(["recover", str(tmp_path / "b"), "--apply", "--yes", "--backup-dir", str(tmp_path / "kept")])
