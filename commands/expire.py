@@ -159,8 +159,7 @@ def expire(
     if expiry.trigger is not None:
         options.note_assumed_version(output, expiry.rules_of, "--broker")
     if expiry.expired or not output.shows_text:  # whose verdict says it
-        summary = _summary(expiry, applied=change.apply)
-        output.note(f"rmqtool: {summary}{_next(store, expiry, refusals, change)}")
+        output.note(f"rmqtool: {_summary(expiry, change.apply)}{_next(store, expiry, refusals, change)}")
     return _exit_code(expiry, applied=change.apply)
 
 
@@ -277,7 +276,7 @@ def _applied(
     return done.expiry, done.manifest
 
 
-def _summary(expiry: Expiry, *, applied: bool) -> str:
+def _summary(expiry: Expiry, applied: bool) -> str:
     expired = expiry.expired
     if not expired:
         return "nothing to delete"

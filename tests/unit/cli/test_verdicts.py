@@ -546,7 +546,7 @@ def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, re
 def test_new_topics_are_carried_over_with_their_queues(
     cases: Library, tmp_path: Path, capfd: Capture
 ) -> None:
-    """As many as in the source, or it is said that topics have different numbers. Config as its file has it."""
+    """As many as in the source, or numbers that differ are named. Config is shown as its file has it."""
     for name, topics in (("a", [("New", 2)]), ("b", [("Other", 3), ("Third", 5)])):
         root = cases.copy("ok_540_small_ipv6", tmp_path / name)
         for topic, queues in topics:
