@@ -24,20 +24,20 @@ COLUMNS = [name for name in FRAME.names or () if name not in _OTHER_NAMES]
 
 def log(*records: Message, base: int = 0, end: bytes = b"") -> bytes:
     """The bytes of a file from physical offset `base` on: records in place, then `end`."""
-    data = b""
+    data = bytearray()
     for each in records:
         data += message.encode(replace(each, physical_offset=base + len(data)))
-    return data + end
+    return bytes(data) + end
 
 
 def entries(*records: Message, base: int = 0, first: int = 0, term: int = 0, end: bytes = b"") -> bytes:
     """The bytes of a file of a DLedger log from physical offset `base` on: entries in place, then `end`."""
-    data = b""
+    data = bytearray()
     for number, each in enumerate(records, first):
         here, size = base + len(data), each.total_size
         data += HEADER.pack(1, HEADER_SIZE + size, number, term, here, 0, 0, 0, size)
         data += message.encode(replace(each, physical_offset=here + HEADER_SIZE))
-    return data + end
+    return bytes(data) + end
 
 
 def file_end(left: int, behind: bytes = b"") -> bytes:
