@@ -71,7 +71,7 @@ def test_every_decoder_takes_its_samples() -> None:
 
 
 def test_sound_files_are_taken(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind in its sound form passes, and is what its commands read: by default each kind, and each command."""
+    """Each kind in its sound form passes, and is what its commands read; by default each of them once."""
     taken: set[str] = set()
     for name, kind in KINDS.items():
         new = tuple(command for command in kind.commands if IS_WHOLE or command not in taken)

@@ -59,21 +59,22 @@ def log_bytes(root: Path) -> dict[int, bytes]:
 
 def records(root: Path) -> dict[int, Record]:
     """Every record of the log that is sound for `verify`, by physical offset; of older logs' ends none."""
-    found = {}
+    found: dict[int, Record] = {}
+    read, data_of = None, b""
     with Store.open(root) as store:
         bad, zombies = _bad_places(store)
         for stored in store.messages(damage="skip"):
             message, place = stored.message, stored.physical_offset
             if stored.status or place in bad or (zombies is not None and place >= zombies):
                 continue
-            with stored.path.open("rb") as opened:
-                opened.seek(place - int(stored.path.name))
-                data = opened.read(message.total_size)
+            if stored.path != read:
+                read, data_of = stored.path, stored.path.read_bytes()
+            at = place - int(stored.path.name)
             found[place] = (
                 message.topic,
                 message.queue_id,
                 message.queue_offset,
-                data,
+                data_of[at : at + message.total_size],
                 made.is_filler(message),
             )
     return found

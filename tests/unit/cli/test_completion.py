@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import cli
 from rmqtool.cli import main
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.completion import READ_LIMIT
@@ -22,11 +23,13 @@ from rmqtool.problems import BY_CODE
 from tests import ROOT
 from tests.support.programs import surroundings
 from tests.support.stores import Library
+from tests.support.sweep import paired
+
+pytestmark = pytest.mark.sweep
 
 CASE = "ok_540_clean"
 ANSWER = """
-rmqtool() { "$PYTHON" -m rmqtool "$@"; }
-source <(rmqtool completion bash)
+source "$SCRIPT"
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 shopt -u failglob
 cd "$EMPTY"
@@ -58,20 +61,49 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `rmqtool completion bash` prints."""
+    path = tmp_path_factory.mktemp("completion") / "script"
+    command = [sys.executable, "-m", "rmqtool", "completion", "bash"]
+    with path.open("wb") as file:
+        subprocess.run(command, check=True, stdout=file, env=surroundings(PYTHONPATH=str(ROOT)))
+    return path
+
+
 @pytest.fixture
-def offered(program: Path, tmp_path: Path) -> Callable[..., list[str]]:
+def offered(program: Path, script: Path, tmp_path: Path) -> Callable[..., list[str]]:
     """What bash offers for the last of the words; nothing may be printed besides."""
     (tmp_path / "empty").mkdir()
 
     def of(*words: str, **environment: str) -> list[str]:
         done = subprocess.run(
             ["bash", "--norc", "--noprofile", "-c", ANSWER, "bash", "rmqtool", *words], check=True, text=True,
-            capture_output=True, env=surroundings(PYTHON=sys.executable, PYTHONPATH=str(ROOT),
+            capture_output=True, env=surroundings(SCRIPT=str(script), PYTHONPATH=str(ROOT),
                                                   PROGRAM=str(program), EMPTY=str(tmp_path / "empty"),
                                                   **environment),
         )  # fmt: skip
         assert done.stderr == ""
         return [line for line in done.stdout.split("\n") if line]
+
+    return of
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """What the script of bash gets for the last of the words, from this process; no error is printed."""
+
+    def of(*words: str) -> list[str]:
+        capfd.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setenv("_RMQTOOL_COMPLETE", "complete_bash")
+            patch.setenv("COMP_WORDS", "\n".join(["rmqtool", *words]))
+            patch.setenv("COMP_CWORD", str(len(words)))
+            patch.setattr(cli, "forget_stdout", lambda: None)  # of this process
+            assert main() == 0
+        out, err = capfd.readouterr()
+        assert err == ""
+        return [line for line in out.split("\n") if line]
 
     return of
 
@@ -126,10 +158,10 @@ def _await(terminal: int, text: bytes) -> None:
     ],
 )  # fmt: skip
 def test_values(
-    offered: Callable[..., list[str]], cases: Library, words: list[str], some: set[str], all_start_with: str
+    answered: Callable[..., list[str]], cases: Library, words: list[str], some: set[str], all_start_with: str
 ) -> None:
     """Values for the last word, those of the store among them."""
-    found = offered(*(str(cases.path(CASE)) if word == "STORE" else word for word in words))
+    found = answered(*(str(cases.path(CASE)) if word == "STORE" else word for word in words))
     assert some <= set(found)
     assert bool(some) == bool(found)
     if some:
@@ -181,18 +213,25 @@ def test_names_that_a_shell_would_expand_are_not_offered(
 
 @pytest.mark.parametrize("store", ["missing", "s3://bucket/store", "hdfs://", "file", "empty", "", "'"])
 def test_without_a_store_nothing_is_offered(
-    offered: Callable[..., list[str]], tmp_path: Path, store: str
+    answered: Callable[..., list[str]], tmp_path: Path, store: str
 ) -> None:
     """No message either: it would break the line that is being typed."""
     (tmp_path / "file").write_bytes(b"\0" * 100)
+    (tmp_path / "empty").mkdir()
     given = store if "/" in store else str(tmp_path / store)
-    assert offered("dump", given, "--topic", "") == []
-    assert offered("tail", given, "--group", "") == []
+    assert answered("dump", given, "--topic", "") == []
+    assert answered("tail", given, "--group", "") == []
+
+
+def test_words_that_a_shell_takes_apart(offered: Callable[..., list[str]], cases: Library) -> None:
+    """In a real shell: a quote that is open, and an equals sign."""
+    assert offered("dump", "'", "--topic", "") == []
+    assert offered("stats", str(cases.path(CASE)), "--topic", "=", "pubMu") == ["pubMultiTag"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "pipe", "folder", "large"])
 def test_a_config_file_that_cannot_be_read_hides_no_folder(
-    offered: Callable[..., list[str]], tmp_path: Path, damage: str
+    answered: Callable[..., list[str]], tmp_path: Path, damage: str
 ) -> None:
     """A folder of queues names a topic too."""
     config = tmp_path / "store" / "config"
@@ -207,7 +246,7 @@ def test_a_config_file_that_cannot_be_read_hides_no_folder(
         path.write_text('{"topicConfigTable":{"Other":{}}}' + " " * READ_LIMIT)
     else:
         path.write_text('{"topicConfigTable":{"Other' if damage == "cut" else '{"topicConfigTable":[7]}')
-    found = offered("dump", str(tmp_path / "store"), "--topic", "O")
+    found = answered("dump", str(tmp_path / "store"), "--topic", "O")
     assert found == ["Orders"]
 
 
@@ -237,8 +276,10 @@ def test_one_file_and_one_folder_are_read_and_nothing_is_changed(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [["dump", "STORE", "--topic", "pubMu"], ["ver"], ["dump", "--form"]])
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize(
+    ("shell", "words"),
+    paired(["zsh", "fish"], [["dump", "STORE", "--topic", "pubMu"], ["ver"], ["dump", "--form"]]),
+)
 def test_other_shells_get_their_protocol(cases: Library, words: Sequence[str], shell: str) -> None:
     """As their scripts ask: the line up to the cursor in one variable."""
     line = " ".join(["rmqtool", *words]).replace("STORE", str(cases.path(CASE)))

@@ -140,10 +140,12 @@ def test_every_way_of_reading_finds_the_same(text: str, cases: Library, run: Run
 
 
 def test_compressed_bodies_are_searched(cases: Library, run: Run) -> None:
-    """By what the application wrote, with each compression."""
+    """By what the application wrote, with each compression; in a sweep each message."""
     path = cases.path(CLEAN)
     seen = set()
     for row in run("dump", path).rows:
+        if row["body_compression"] in seen and not IS_WHOLE:
+            continue
         if row["body_compression"] != "none" and row["body_encoding"] == "utf-8" and row["keys"]:
             found = run("lookup", path, row["keys"][0], "--grep", re.escape(row["body"][:200]))
             if row["physical_offset"] in {each["physical_offset"] for each in found.rows}:

@@ -110,7 +110,15 @@ def test_the_exact_offset_is_what_a_walk_finds(name: str, cases: Library) -> Non
                     assert upper.physical_offset == before[-1].physical_offset
 
 
-@pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_expired", "ok_540_small_ipv6", "torn_540_killed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ok_497_expired",
+        "ok_533_expired",
+        "ok_540_small_ipv6",
+        *in_sweeps(["ok_497_clean", "torn_540_killed"]),
+    ],
+)
 def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
     """With and without the topic, none more and none less, all through the index."""
     with Store.open(cases.path(name)) as store:
@@ -461,8 +469,9 @@ def note(broken: list[str], why: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ok_540_clean", "ok_497_clean", "torn_ix09_index_header_behind", "bad_ix02_chain_loop",
-     "bad_ix04_entry_without_record", "bad_ix07_stray_entry", "gap_ix03_key_not_found"],
+    [*in_sweeps(["ok_540_clean", "ok_497_clean"]), "ok_540_expired", "ok_497_expired",
+     "torn_ix09_index_header_behind", "bad_ix02_chain_loop", "bad_ix04_entry_without_record",
+     "bad_ix07_stray_entry", "gap_ix03_key_not_found"],
 )  # fmt: skip
 def test_one_chain_and_many_chains_give_the_same_entries(name: str, cases: Library) -> None:
     """`offsets` and `many` of an index file, for every hash that an entry has, and some that none has."""
