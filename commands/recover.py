@@ -89,6 +89,9 @@ def recover(
     another part. A second run may therefore truncate the log again, as the broker's next start would. The
     plan warns of this.
 
+    Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
+    one new database is built for all (extra rocksdb).
+
     File sizes are detected from existing files. If all queues or the whole index are missing and their
     sizes are not the defaults, give --broker-conf; otherwise a broker does not load them.
 

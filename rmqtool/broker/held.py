@@ -35,9 +35,12 @@ class HeldQueue(NamedTuple):
         """The lowest offset and the one after the highest."""
         return min(first for first, _ in self.runs), max(stop for _, stop in self.runs)
 
-    def outside(self, low: int, high: int) -> int:
-        """The number of offsets outside of [low, high); an offset that the log holds twice counts twice."""
-        return sum(stop - first - max(min(stop, high) - max(first, low), 0) for first, stop in self.runs)
+    def outside(self, served: Sequence[tuple[int, int]]) -> int:
+        """The number of offsets in none of the ranges; an offset that the log holds twice counts twice."""
+        return sum(
+            stop - first - sum(max(min(stop, high) - max(first, low), 0) for low, high in served)
+            for first, stop in self.runs
+        )
 
 
 class Held:

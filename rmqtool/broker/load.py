@@ -18,6 +18,8 @@ from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
+from rmqtool.storage.rocksdb.database import CURRENT
+from rmqtool.storage.unsupported import queues_part
 
 QueueKey = tuple[str, int]
 
@@ -89,11 +91,15 @@ def load(
     if files is None:
         return loaded
     loaded.log = files
-    wrong = _wrong_type(layout, is_batch_topic) if rules.has_batch_queues else None
+    in_files = layout.has_queues_in_files
+    wrong = _wrong_type(layout, is_batch_topic) if rules.has_batch_queues and in_files else None
     if wrong is not None:
         loaded.fails(_wrong_type_text(layout), wrong)
         return loaded
-    _load_queues(loaded, loaded.queues, layout.consume_queues, layout.consume_queue_file_size, rules)
+    queues = layout.consume_queues if in_files else {}
+    _load_queues(loaded, loaded.queues, queues, layout.consume_queue_file_size, rules)
+    if not in_files:
+        _open_database(loaded, layout)
     if extended:
         mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
         _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
@@ -109,6 +115,22 @@ def _wrong_type_text(layout: StoreLayout) -> str:
     if {"topics.json", "topics.json.bak"} & layout.config.keys():
         return "topics.json gives this topic queues of the other type (queue.type)"
     return "topics.json is missing, so the broker expects consume queues for this topic, not batch queues"
+
+
+def _open_database(loaded: Loaded, layout: StoreLayout) -> None:
+    """Load fails if RocksDB cannot open the queues' database; without one, the broker makes an empty one."""
+    from rmqtool.broker.rocksdb import database_error
+
+    part = queues_part(layout.not_written)
+    assert part is not None
+    if layout.rocksdb is None:
+        if (part.path / CURRENT).is_file():
+            loaded.fails(f"RocksDB cannot open the consume queues: {part.reason}", part.path)
+        return
+    error = database_error(layout.rocksdb)
+    if error is not None:
+        path = part.path if error.path is None else Path(error.path)
+        loaded.fails(f"RocksDB cannot open the consume queues: {error.message}", path)
 
 
 def _wrong_type(layout: StoreLayout, is_batch_topic: Callable[[str], bool]) -> Path | None:

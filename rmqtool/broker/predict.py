@@ -82,7 +82,7 @@ def predict_all(
 
     Args:
         store: a store root, opened for reading.
-        brokers: 4.9, 5.3, 5.4.
+        brokers: 4.9, 5.3, 5.4. 4.9 is left out if the queues are in RocksDB.
         abort: whether the abort file exists; None: as in the store.
         settings: of the broker; None: from broker.conf, else the defaults.
         keep_cache: leave the read pages in the page cache.
@@ -96,7 +96,7 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the queues are in RocksDB, the log in DLedger.
+        UnsupportedStoreError: the queues are written twice, the log is in DLedger.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
@@ -105,13 +105,17 @@ def predict_all(
     layout = store.layout
     if layout.kind != "store" or layout.root is None:
         raise UsageError("a start can be predicted only for a whole store; give its root")
-    layout.check_forms(log=True, queues=True, files=True)
+    layout.check_forms(log=True)
     if layout.ledger is not None:
         raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
     for part in layout.not_written:
         if part.what == "second consume queues":  # its start begins where the shorter of both ends
             raise UnsupportedStoreError("the consume queues are written twice", path=part.path)
     rules = [rules_of(broker) for broker in brokers]
+    if not layout.has_queues_in_files:
+        rules = [each for each in rules if each.reads_rocksdb]
+        if not rules:
+            raise UnsupportedStoreError("4.9 has no consume queues in RocksDB", path=layout.root)
     settings = settings or StartSettings.of(layout.broker_conf)
     has_abort = layout.abort is not None if abort is None else abort
     for path, reason in layout.unreadable:
@@ -165,6 +169,8 @@ def _predict(
     reader = QueueReader(world.open_files)
     plain, batch = _recovered(reader, running, world.layout)
     before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
+    if world.in_rocksdb and world.layout.rocksdb is not None:
+        before |= {(key, False): (each.first, each.end) for key, each in world.layout.rocksdb.queues.items()}
     for start in running:
         start.prepare(plain, batch)
     _scan(running, world.settings, walk, scan_limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -277,11 +277,12 @@ def _queues(
     }
     for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
         for key, held in folder.held.queues(start.world.topics.names):
-            if key not in found and not can_be_folder(key[0]):
+            if key not in found and not (can_be_folder(key[0]) or start.world.in_rocksdb):
                 continue  # such a queue never exists
             queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
             low, high = held.span
-            outside = held.outside(queue.min_after, queue.max_after)
+            state = folder.states.get(key)
+            outside = held.outside([] if state is None else state.served)
             found[key] = replace(
                 queue, lost=queue.max_after <= 0, log_min=low, log_max=high,
                 unreachable=queue.unreachable + outside,
@@ -368,6 +369,8 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
             "a lost queue starts again at queue offset 0: groups that had consumed more of it receive nothing"
             " until it is as long as before"
         )
+    if start.error is None and start.world.in_rocksdb and start.loaded.log:
+        notes += _notes_on_rocksdb(start)
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
             "this version does not support the queues of batchconsumequeue: it loses them and their messages"
@@ -399,3 +402,19 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
     if start.crashes:
         notes.append("checkCRCOnRecover does not help: the size is allocated before anything is compared")
     return notes
+
+
+def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
+    """Records that a start does not dispatch although their unit is missing. Source: spec 06 2.6."""
+    noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
+    if noted < first:
+        most = start.world.settings.files_back
+        yield (
+            f"the noted end of dispatch is {noted}, and at most {most} files are read: records before {first}"
+            " get no unit"
+        )
+    if not start.world.abort and start.not_after_noted:
+        yield (
+            f"after a clean stop only records after the noted end of dispatch, {noted}, are dispatched: the"
+            " record there gets no unit"
+        )

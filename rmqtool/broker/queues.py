@@ -94,6 +94,11 @@ class QueueState:
             return self.min_offset, self.max_offset
         return self.min_logic // UNIT_SIZE, self.end // UNIT_SIZE
 
+    @property
+    def served(self) -> list[tuple[int, int]]:
+        """The queue offsets that have a unit, as half-open ranges."""
+        return [self.span()]
+
     def delete(self, file: QueueFile) -> None:
         """Delete a file."""
         self.files.remove(file)

@@ -43,6 +43,7 @@ class StartRules:
         knows_delays: the delay levels are known when the scan dispatches delayed messages.
         index_must_load: an index file that cannot be opened aborts the start.
         flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
+        reads_rocksdb: supports queues in RocksDB (storeType=defaultRocksDB).
     """
 
     profile: Profile
@@ -59,6 +60,7 @@ class StartRules:
     knows_delays: bool
     index_must_load: bool
     flushes_index: bool
+    reads_rocksdb: bool
 
 
 _4_9 = StartRules(
@@ -66,14 +68,14 @@ _4_9 = StartRules(
     checks_first_record=False, limits_files_back=False, bounds_size=False, dispatches_normally=False,
     measures_after_dispatch=False, dispatches_at_start=True, has_batch_queues=False,
     makes_delay_queues=True, knows_delays=False,
-    index_must_load=False, flushes_index=False,
+    index_must_load=False, flushes_index=False, reads_rocksdb=False,
 )  # fmt: skip
 _5_3 = StartRules(
     profile=PROFILES["5.3"], deletes_empty_last=True, normal_start="queue_end",
     checks_first_record=False, limits_files_back=False, bounds_size=True, dispatches_normally=True,
     measures_after_dispatch=False, dispatches_at_start=False, has_batch_queues=True,
     makes_delay_queues=False, knows_delays=True,
-    index_must_load=True, flushes_index=True,
+    index_must_load=True, flushes_index=True, reads_rocksdb=True,
 )  # fmt: skip
 _5_4 = replace(
     _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,

@@ -59,6 +59,7 @@ def start_file(
     abort: bool,
     queue_end: int,
     checkpoint: Checkpoint,
+    in_rocksdb: bool = False,
 ) -> int:
     """The index of the first file that is scanned; 0 without files.
 
@@ -70,6 +71,7 @@ def start_file(
         abort: whether the abort file exists.
         queue_end: the largest `max_physical` of all queues; -1 if all are empty.
         checkpoint: of the store; zeros without one.
+        in_rocksdb: `queue_end` is the noted end of dispatch, which decides after a crash as well.
 
     Raises:
         UnreadableError: a file cannot be read.
@@ -87,7 +89,8 @@ def start_file(
         if left <= 0:  # only 5.4 has a limit; for the others this is file 0
             return number
         found = _first_record(files[number], open_files, rules, settings)
-        if found is not None and _matches(found, settings, abort, queue_end, checkpoint, rules):
+        by_time = abort and not in_rocksdb
+        if found is not None and _matches(found, settings, by_time, queue_end, checkpoint, rules):
             return number
     return 0
 
@@ -95,7 +98,7 @@ def start_file(
 def _matches(
     found: FirstRecord,
     settings: StartSettings,
-    abort: bool,
+    by_time: bool,
     queue_end: int,
     checkpoint: Checkpoint,
     rules: StartRules,
@@ -106,9 +109,13 @@ def _matches(
     if rules.checks_first_record:
         if is_safe and found.store_timestamp > checkpoint.index_msg_timestamp:
             return False
-        if not abort:
+        if not by_time:
             return found.physical_offset <= queue_end
         return found.store_timestamp <= checkpoint.min_timestamp
+    if not by_time:  # queues in RocksDB
+        if is_safe and found.store_timestamp > checkpoint.index_msg_timestamp:
+            return False
+        return found.physical_offset <= queue_end
     limit = checkpoint.min_timestamp_index if is_safe else checkpoint.min_timestamp
     return found.store_timestamp <= limit
 
@@ -194,6 +201,11 @@ class StartInputs:
     topics: Topics = field(default_factory=Topics)
 
     @property
+    def in_rocksdb(self) -> bool:
+        """Whether the queues are in RocksDB."""
+        return not self.layout.has_queues_in_files
+
+    @property
     def extended(self) -> bool:
         """Whether the broker writes extension units."""
         configured = self.settings.extends_units
@@ -215,6 +227,7 @@ class BrokerStart:
         log: the log's files after recovery.
         loaded_spans: (min, max) of every queue after load().
         passed_over: records in the scanned files, after a blank, that the broker skips.
+        not_after_noted: a record begins at the noted end of dispatch (queues in RocksDB).
     """
 
     def __init__(self, world: StartInputs, rules: StartRules) -> None:
@@ -229,6 +242,7 @@ class BrokerStart:
         self.claimed_bytes: int | None = None
         self.first = self._file = 0
         self.queue_end = -1
+        self.not_after_noted = False
         self.abandoned = DiscardedTail()
         self.deleted: list[StoreFile] = []
         self.log: list[LogFile] = []
@@ -271,11 +285,13 @@ class BrokerStart:
         if world.extended:
             self.extensions = Extensions(layout, files, self.loaded)
         self.dispatch = QueueDispatch(
-            Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
+            self._rocksdb_folder()
+            if world.in_rocksdb
+            else Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
             Folder(batches, layout, files, world.topics, is_batch=True),
             rules, world.settings, world.is_batch_topic, world.topics,
         )  # fmt: skip
-        self.queue_end = self._queue_end()
+        self.queue_end = self._noted_end() if world.in_rocksdb else self._queue_end()
         limit = world.checkpoint.index_msg_timestamp
         dropped = [file for file in self.loaded.index if world.abort and file.header.end_timestamp > limit]
         self.index_deleted = tuple(dropped)
@@ -291,9 +307,21 @@ class BrokerStart:
         self.first = self._file = start_file(
             self.loaded.log, files, rules, world.settings,
             abort=world.abort, queue_end=self.queue_end, checkpoint=world.checkpoint,
+            in_rocksdb=world.in_rocksdb,
         )  # fmt: skip
         if not self.loaded.log:
             self.end = 0
+
+    def _rocksdb_folder(self) -> Folder:
+        from rmqtool.broker.rocksdb import RocksdbFolder
+
+        world = self.world
+        return RocksdbFolder(world.layout, world.open_files, world.topics, world.layout.rocksdb)
+
+    def _noted_end(self) -> int:
+        """The end of dispatch that the database notes; 0 without one."""
+        queues = self.world.layout.rocksdb
+        return 0 if queues is None else queues.checkpoint or 0
 
     def states(self) -> dict[QueueKey, QueueState]:
         """The present state of all queues."""
@@ -328,7 +356,7 @@ class BrokerStart:
         other.dispatch.finish()
         self.dispatch.take_over(other.dispatch)
         self.end, self.ends_with_blank, self.crashes = other.end, other.ends_with_blank, other.crashes
-        self.claimed_bytes = other.claimed_bytes
+        self.claimed_bytes, self.not_after_noted = other.claimed_bytes, other.not_after_noted
         self.abandoned, self.passed_over = other.abandoned, other.passed_over
 
     def take(self, number: int, event: Event) -> None:
@@ -377,6 +405,8 @@ class BrokerStart:
         offsets = batch.rows["physical_offset"][:count]
         behind = offsets > self.queue_end if self.rules.dispatches_normally else offsets >= self.queue_end
         passed = np.flatnonzero(~behind)
+        if self.world.in_rocksdb and (offsets == self.queue_end).any():
+            self.not_after_noted = True
         if len(passed):
             dispatch.pass_over(batch, passed)
         if self.rules.dispatches_normally and len(passed) < count:
@@ -429,11 +459,14 @@ class BrokerStart:
         else:
             measured = self._queue_end() if self.rules.measures_after_dispatch else self.queue_end
             self._cut_log(self.end)
-            if measured >= self.end:
+            if self.world.in_rocksdb:
+                self._settle_rocksdb(self.end)
+            elif measured >= self.end:
                 for state in self.states().values():
                     reader.truncate(state, self.end)
         if not self.crashes:
-            self._find_minimums(reader)
+            if not self.world.in_rocksdb:
+                self._find_minimums(reader)
             if self.rules.makes_delay_queues:
                 self._make_delay_queues()
             self.loaded_spans = {key: state.span() for key, state in self.states().items()}
@@ -442,6 +475,12 @@ class BrokerStart:
         index.finish()
         for folder in dispatch.folders():
             folder.settle_made()
+
+    def _settle_rocksdb(self, end: int) -> None:
+        from rmqtool.broker.rocksdb import RocksdbFolder
+
+        assert self.dispatch is not None and isinstance(self.dispatch.plain, RocksdbFolder)
+        self.dispatch.plain.settle(self.min_offset, end)
 
     def _cut_log(self, end: int) -> None:
         """Source: MappedFileQueue#truncateDirtyFiles."""

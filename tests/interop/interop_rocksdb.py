@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.predict import predict
 from rmqtool.errors import EXIT_OK
-from tests.interop.after_repair import check_broker, conf_of, run
+from rmqtool.read.store import Store
+from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, run
+from tests.interop.brokers import Broker, wait_for_topic
 from tests.support.stores import Library
 
 SETTINGS = {
@@ -57,3 +60,37 @@ def test_brokers_serve_queues_that_were_built(
     made = {path.name for path in (root / "consumequeue").glob("*.sst")}
     assert made and not list((root / "consumequeue").glob("OPTIONS*"))
     check_broker(version, tmp_path / "lab", root, settings, but=frozenset({"UN01"}))
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "abort", "settings"),
+    [
+        ("5.3.3", "kind_rocksdb_533", False, ROCKSDB),
+        ("5.4.0", "kind_rocksdb_540", False, ROCKSDB),
+        ("5.4.0", "kind_rocksdb_540_files", True, OF_FILES),
+    ],
+)
+def test_a_start_without_queues_makes_those_that_are_predicted(
+    version: str, name: str, abort: bool, settings: dict[str, object], cases: Library, tmp_path: Path
+) -> None:
+    """The first record, or those of older files, get no unit: a consumer never receives them."""
+    root = cases.copy(name, tmp_path / "store")
+    is_gone(root / "consumequeue")
+    if abort:
+        (root / "abort").write_text("1")
+    with Store.open(root, broker_conf=conf_of(root, settings)) as store:
+        found = predict(store, "5.3" if version == "5.3.3" else "5.4")
+    wanted = {key: queue for key, queue in found.queues.items() if can_be_pulled(key[0]) and queue.max_after}
+    assert found.messages_unreachable and any(queue.min_after for queue in wanted.values())
+    text = {key: str(value) for key, value in settings.items()}
+    with Broker(version, tmp_path / "lab", root, text) as broker:
+        broker.start()
+        with broker.client() as client:
+            topics = sorted({topic for topic, _ in wanted})
+            wait_for_topic(client, topics)
+            spans = {topic: client.call("queues", topic=topic) for topic in topics}
+            client.call("close")
+        broker.stop()
+    for (topic, queue_id), queue in wanted.items():
+        span = spans[topic][str(queue_id)]
+        assert span["min"] == queue.min_after and span["max"] >= queue.max_after, (topic, queue_id, span)

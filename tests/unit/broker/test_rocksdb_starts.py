@@ -1,0 +1,131 @@
+"""Predicted starts over queues in RocksDB: what brokers were seen to do, and what follows."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.broker.predict import predict, predict_all
+from rmqtool.broker.prediction import Prediction
+from rmqtool.errors import UnsupportedStoreError
+from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, EndKey, end_key, unit_key
+from rmqtool.read.store import Store
+from tests.support.rocksdb_databases import write_ahead_log
+from tests.support.stores import Library
+from tests.support.trees import unchanged
+
+ONE = "kind_rocksdb_540"
+FILES = "kind_rocksdb_540_files"
+
+
+def starts(root: Path, **options: Any) -> dict[str, Prediction]:
+    with unchanged(root), Store.open(root) as store:
+        return {found.broker: found for found in predict_all(store, **options)}
+
+
+def without_queues(cases: Library, name: str, target: Path, *, abort: bool) -> Path:
+    root = cases.copy(name, target)
+    shutil.rmtree(root / "consumequeue")
+    if abort:
+        (root / "abort").write_text("1")
+    return root
+
+
+@pytest.mark.parametrize("name", [ONE, "kind_rocksdb_533", FILES])
+def test_a_sound_store_stays_as_it_is(name: str, cases: Library) -> None:
+    """4.9 has no queues in RocksDB, so there is no prediction for it."""
+    for found in starts(cases.path(name)).values():
+        assert found.loads and not found.units_added and not found.messages_unreachable
+        assert all((q.min_before, q.max_before) == (q.min_after, q.max_after) for q in found.queues.values())
+    assert set(starts(cases.path(name))) == {"5.3", "5.4"}
+    with Store.open(cases.path(name)) as store, pytest.raises(UnsupportedStoreError, match=r"4\.9"):
+        predict(store, "4.9")
+
+
+def test_a_clean_start_without_queues_never_dispatches_the_first_record(
+    cases: Library, tmp_path: Path
+) -> None:
+    """A broker was seen to begin the queue at 1."""
+    root = without_queues(cases, ONE, tmp_path / "store", abort=False)
+    for found in starts(root).values():
+        assert (found.units_added, found.never_dispatched, found.messages_unreachable) == (94, 1, 1)
+        assert [(q.min_after, q.unreachable) for q in found.queues.values() if q.unreachable] == [(1, 1)]
+        assert any("after a clean stop only records after" in note for note in found.notes)
+
+
+def test_a_start_after_a_crash_dispatches_all(cases: Library, tmp_path: Path) -> None:
+    root = without_queues(cases, ONE, tmp_path / "store", abort=True)
+    for found in starts(root).values():
+        assert (found.units_added, found.messages_unreachable) == (95, 0)
+
+
+def test_5_4_looks_at_ten_files(cases: Library, tmp_path: Path) -> None:
+    """A broker was seen to make 805 of the 1,300 units of a topic, and to begin at 495."""
+    root = without_queues(cases, FILES, tmp_path / "store", abort=True)
+    found = starts(root)
+    assert found["5.3"].messages_unreachable == 0
+    queues = [queue for queue in found["5.4"].queues.values() if queue.unreachable]
+    assert [(q.min_after, q.max_after, q.unreachable) for q in queues] == [(495, 1300, 495), (494, 1300, 494)]
+    assert any("at most 10 files" in note for note in found["5.4"].notes)
+
+
+def test_units_that_are_missing_in_the_middle_stay_so(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(ONE, tmp_path / "store")
+    log = write_ahead_log([(0, unit_key("TopicA", 0, number), None) for number in (5, 6, 9)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    for found in starts(root).values():
+        queue = found.queues["TopicA", 0]
+        assert (queue.min_after, queue.max_after, queue.unreachable) == (0, 30, 3)
+
+
+@pytest.mark.parametrize(("abort", "lost"), [(False, 1), (True, 0)])
+def test_a_log_ahead_of_the_noted_end(abort: bool, lost: int, cases: Library, tmp_path: Path) -> None:
+    """After a clean stop, which another tool's append may precede, one record is not dispatched."""
+    root = cases.copy(ONE, tmp_path / "store")
+    with Store.open(root) as store:
+        unit = store.queue("TopicB", 0).by_number(9)
+        assert unit is not None
+    noted = struct.pack(">q", unit.physical_offset)
+    ends = [
+        (1, end_key(EndKey(CHECKPOINT_TOPIC, True, 0)), noted),
+        (1, end_key(EndKey("TopicB", True, 0)), struct.pack(">qq", 0, 8)),
+    ]
+    gone = [(0, unit_key("TopicB", 0, number), None) for number in range(9, 14)]
+    (root / "consumequeue/000900.log").write_bytes(write_ahead_log([*ends, *gone]))
+    if abort:
+        (root / "abort").write_text("1")
+    for found in starts(root).values():
+        queue = found.queues["TopicB", 0]
+        assert (queue.max_before, queue.max_after, queue.unreachable) == (9, 14, lost)
+        assert found.units_added == 5 - lost
+
+
+def test_a_log_that_was_cut(cases: Library, tmp_path: Path) -> None:
+    """The ends are lowered to the newest unit in the log; a queue without any begins at 0 again."""
+    root = cases.copy(ONE, tmp_path / "store")
+    path = sorted((root / "commitlog").iterdir())[0]
+    with path.open("r+b") as file:
+        file.seek(20_000)
+        file.write(bytes(path.stat().st_size - 20_000))
+    for found in starts(root).values():
+        assert found.queues["TopicA", 0].max_after == 26 and found.queues["TopicB", 0].max_after == 0
+        assert found.messages_unreachable == 0
+
+
+def test_a_database_that_cannot_be_opened(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(ONE, tmp_path / "store")
+    (root / "consumequeue/CURRENT").write_text("MANIFEST-99\n")
+    for found in starts(root).values():
+        assert not found.loads and "cannot open" in (found.load_error or "")
+
+
+def test_queues_that_are_written_twice_are_not_predicted(cases: Library) -> None:
+    with (
+        Store.open(cases.path("kind_combine_index_timer_540")) as store,
+        pytest.raises(UnsupportedStoreError, match="twice"),
+    ):
+        predict_all(store)
