@@ -33,6 +33,7 @@ from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from rmqtool.read.hit_batches import HitBatch
+    from rmqtool.storage.rocksdb.index import Found
 
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called with the ranges and reasons before ranges of the log are scanned, once or twice."""
@@ -145,8 +146,9 @@ class KeySearch:
                 self.store.layout, files, lambda *failed: self.looked.unreadable.append(failed)
             )
             self.looked.index_files = len(views)
-            offsets = self._candidates(topics, views)
-            self.looked.gaps = self._gaps(topics, views, files)
+            in_rocksdb = None if views else self._in_rocksdb(topics)
+            offsets = self._candidates(topics, views) if in_rocksdb is None else in_rocksdb.offsets
+            self.looked.gaps = self._gaps(topics, views, files, in_rocksdb)
         gaps = self.looked.gaps if self.scan != "never" else []
         self._announce(gaps)
         place = 0
@@ -217,6 +219,18 @@ class KeySearch:
             self._before_scan(gaps)
 
     # the index
+
+    def _in_rocksdb(self, topics: Collection[str]) -> Found | None:
+        """What an index in RocksDB holds; None without one."""
+        database = self.store.layout.rocksdb_messages
+        if database is None or self.scan == "always":
+            return None
+        from rmqtool.storage.rocksdb.index import find
+
+        found = find(database, topics, self.wanted.names, self.wanted.kind)
+        self.looked.topics = len(topics)
+        self.looked.entries += 0 if found is None else len(found.offsets)
+        return found
 
     def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int]:
         """Physical offsets of the entries with a requested hash, ascending, each once."""
@@ -301,13 +315,19 @@ class KeySearch:
 
     # the log
 
-    def _gaps(self, topics: Collection[str], views: Sequence[IndexFile], files: OpenFiles) -> list[Gap]:
+    def _gaps(
+        self, topics: Collection[str], views: Sequence[IndexFile], files: OpenFiles, in_rocksdb: Found | None
+    ) -> list[Gap]:
         """The ranges of the log that are to be scanned, ascending and apart."""
         store = self.store
         if self.scan == "always":
             found = coverage.whole_log(store, coverage.REQUESTED)
         elif not topics:
             found = coverage.whole_log(store, coverage.NO_TOPICS)
+        elif in_rocksdb is not None and self.wanted.kind == "uniq_key":
+            found = coverage.around(store, in_rocksdb.first, in_rocksdb.last)
+        elif in_rocksdb is not None:
+            found = coverage.whole_log(store, coverage.NO_UNIQUE_KEY)
         else:
             broken = {name for name, _, _ in self.looked.broken}
             found = coverage.gaps(store, views, files, damaged=broken, kind=self.wanted.kind)

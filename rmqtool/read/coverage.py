@@ -36,6 +36,7 @@ DAMAGED = "damaged index file"
 NO_TAGS = "the index holds no tags there"
 NOT_HELD = "the index does not hold it"
 NO_TOPICS = "the store names no topic to look for"
+NO_UNIQUE_KEY = "the index in RocksDB lacks messages without a unique key"
 REQUESTED = "asked for"
 
 _HEADS_MAX = 4096  # heads of records that are read to find where a gap ends
@@ -117,6 +118,12 @@ def _not_covered(store: Store, usable: list[IndexFile], files: OpenFiles) -> lis
     if behind is None and usable[-1].is_full:
         behind = Gap(position, position, BEHIND)
     return found if behind is None else [*found, behind._replace(start=last)]
+
+
+def around(store: Store, first: int, last: int) -> list[Gap]:
+    """The ranges before and after an index whose first and last record are at these physical offsets."""
+    found = [Gap(store.commit_log.min_offset, first, BEFORE), Gap(_record_end(store, last), None, BEHIND)]
+    return [gap for gap in found if gap.stop is None or gap.start < gap.stop]
 
 
 def merged(found: Iterable[Gap]) -> list[Gap]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import tzinfo
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, RmqtoolError
 from rmqtool.formats import config_json, properties
@@ -31,6 +32,9 @@ from rmqtool.read.op_records import op_of
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
 from rmqtool.storage.config_files import read_file
+
+if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.timer import Timers
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -126,6 +130,8 @@ class _View:
         if self._has_twin(number, detail):
             return "delivered"
         path, due = self.store.layout.timer_check, detail.get("deliver_timestamp_ms")
+        if self._timers is not None and due is not None:
+            return self._timer_in_rocksdb(number, due, self._timers)
         if path is None or due is None:
             return None
         try:
@@ -134,6 +140,25 @@ class _View:
             return None
         # Due and not delivered: deleted on request, or with its file.
         return "waiting" if due > check.last_read_time else None
+
+    def _timer_in_rocksdb(self, number: int, due: int, timers: Timers) -> str | None:
+        """None for a message that is not kept there any more: delivered long ago, or recalled."""
+        stored = self.records[number]
+        is_kept = any(each.physical_offset == stored.physical_offset for each in timers.entries)
+        if is_kept or stored.message.queue_offset >= timers.next_offset:
+            return "delivered" if due <= timers.delivered_ms else "waiting"
+        return None
+
+    @cached_property
+    def _timers(self) -> Timers | None:
+        """The timer messages of a broker that keeps them in RocksDB; None also if they cannot be read."""
+        from rmqtool.storage.rocksdb.timer import read_timers
+
+        database = self.store.layout.rocksdb_messages
+        try:
+            return None if database is None else read_timers(database)
+        except InputError:
+            return None
 
     def _has_twin(self, number: int, detail: Mapping[str, Any]) -> bool:
         """Whether a later record is the delivered form of this one."""

@@ -7,6 +7,7 @@ A new database is written by a library, in a folder beside the store.
     config      topics, groups and offsets of a database as the JSON files that they stand for
     parts       which parts of a store are in databases that can be read
     timer       timer messages of a database
+    index       offsets of messages by key
     writer      a new database, by the library rocksdict
     queues      the consume queues of a database as a `Storage`: each queue is one file of units
 
@@ -15,4 +16,4 @@ depends on it: a queue in RocksDB is listed and opened like one in files, so no 
 difference.
 """
 
-__all__ = ["config", "database", "parts", "queues", "table", "timer", "writer"]
+__all__ = ["config", "database", "index", "parts", "queues", "table", "timer", "writer"]

@@ -22,6 +22,7 @@ from rmqtool.report.dump.pop import pop_rows
 from rmqtool.report.dump.timer import timer_rows
 from rmqtool.report.stats import pending
 from rmqtool.report.stats.overview import Request, overview
+from rmqtool.report.trace.outcome import message_fate
 from rmqtool.storage.config_files import read_config
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
@@ -206,6 +207,20 @@ def test_timer_messages(cases: Library, tmp_path: Path) -> None:
     with Store.open(store) as opened:
         assert not list(timer_rows(opened, Selection(), reported.append))
     assert {each.problem.code for each in reported} <= {"RD01"}
+
+
+def test_traces_of_timer_messages(cases: Library, tmp_path: Path) -> None:
+    """The database says what waits, without the timer's checkpoint in a file."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    (store / "config/timercheck").unlink()
+    with Store.open(store) as opened:
+        states = []
+        for row in timer_rows(opened, Selection(), print):
+            stored = opened.get(row["physical_offset"])
+            assert stored is not None
+            step = message_fate(opened, stored).steps[0]
+            states.append((step.kind, step.state))
+    assert states == [("timer", "delivered")] * 3 + [("timer", "waiting")] * 8
 
 
 def test_open_transactions(cases: Library) -> None:
