@@ -1,7 +1,7 @@
 """Compacted topics (5.x): how far each queue was compacted, from `compaction/position-checkpoint`.
 
 The file is a configuration document (`fastjson`) with a `.bak`: `queueOffsetMap` maps `topic_queueId`
-to the first queue offset that is not compacted yet. The records of compacted topics are copied to
+to the last queue offset that is compacted. The records of compacted topics are copied to
 compaction/compactionLog/TOPIC/QUEUE, in the commit log's own format; compaction/compactionCq
 holds batch consume queue units for them.
 
@@ -20,7 +20,7 @@ from rmqtool.formats.parts import GreedyString, Struct
 POSITIONS = Struct(
     "document"
     / GreedyString("utf-8")
-    * "JSON: queueOffsetMap holds the first queue offset not yet compacted by topic_queueId; empty says"
+    * "JSON: queueOffsetMap holds the last compacted queue offset by topic_queueId; empty says"
     " whether the map is empty and is never read",
 )
 TEXT = "compaction/position-checkpoint: the progress of compaction of each queue (5.x)."
@@ -28,7 +28,7 @@ _QUEUE_SEPARATOR = "_"
 
 
 def positions(document: Any) -> dict[tuple[str, int], int]:
-    """The first queue offset not yet compacted, by (topic, queue id).
+    """The last compacted queue offset, by (topic, queue id).
 
     Raises:
         FormatError: no queueOffsetMap, a name that is not topic_queueId, or an offset that is not an integer.

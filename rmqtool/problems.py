@@ -308,6 +308,10 @@ PROBLEMS: tuple[Problem, ...] = (
             "compacts from the start again", "rmqtool recover STORE: restores its .bak, or removes it", "CompactionPositionMgr"),
     Problem("CC02", "damaged compaction log", "error", "the log or the queue of a compacted topic is damaged",
             "does not return the record; its older values are only in the commit log", _COMPACT_AGAIN, "CompactionLog"),
+    Problem("CC03", "wrong compaction", "warning", "the compaction log does not hold the last message of each key",
+            "returns an older message of a key, or none", _COMPACT_AGAIN, "CompactionLog#compaction"),
+    Problem("CC05", "compacted record differs", "error", "a record of the compaction log is not that of the commit log",
+            "serves the record of the compaction log", _COMPACT_AGAIN, "CompactionLog#pullMessage"),
     Problem("CC04", "odd compaction file", "warning", "a file in compaction/ does not belong to a log and its queue",
             "does not load the topic's compaction log", _COMPACT_AGAIN, "CompactionLog#load"),
     # tiered storage

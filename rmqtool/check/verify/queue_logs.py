@@ -3,7 +3,7 @@
 A tiered copy and the logs of compacted topics are opened as stores (`storage.queue_logs`), and every record,
 unit and key of them is checked by the passes that check any store. What these find is one finding here, TS06
 or CC02, which names the code. `check_segments` finds what only such a copy can have: segments that are
-missing, too short or unknown to the metadata. `check_compaction` compares compacted topics with the log.
+missing, too short or unknown to the metadata. `compaction` compares compacted topics with the log.
 
 Source: FlatAppendFile#recover, #recoverFileSize, IndexStoreFile; spec 06 sections 7 and 9.
 """
@@ -66,6 +66,10 @@ def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
                     finding(code, path, found.physical_offset, found.length, **detail),
                     message=found.row()["message"],
                 )
+        if isinstance(logs, CompactedLogs):
+            from rmqtool.check.verify.compaction import compare
+
+            yield from compare(context, store, folder)
     context.report.copied_records += report.records
 
 

@@ -1,6 +1,7 @@
 """Pass `queues`: do the queue offsets in the log itself go up by one, record after record?
 
-A jump forward is explained by records that were lost in a damaged range. A jump back is one of:
+A jump forward is explained by records that were lost in a damaged range, or that a compaction has left out. A
+jump back is one of:
 
     back to 0                                   the queue was made again (CL16): the topic was deleted
                                                 and made again, or its folder was lost
@@ -66,6 +67,8 @@ def judge_order(
                 was_alone = False
                 continue
             if _lost_between(context, item):
+                continue
+            if context.layout.kind == "compacted" and item.queue_offset > item.expected:
                 continue
             detail = {"topic": key[0], "queue_id": key[1], "queue_offset": item.queue_offset}
             detail["expected"] = item.expected

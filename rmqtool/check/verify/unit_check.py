@@ -274,8 +274,9 @@ class UnitCheck:
         if queue is not None and queue.files and self._is_empty(queue.files[-1], units):
             yield finding("CQ12", self.context.name(queue.files[-1].path), 0, queue.files[-1].size)
         missing_files = self._missing_files(key)
-        in_rocksdb = self.context.layout.has_queues_in_rocksdb  # where nothing stops at a gap
-        for low, high in () if in_rocksdb else units.gaps:
+        layout = self.context.layout
+        has_gaps = layout.has_queues_in_rocksdb or layout.kind == "compacted"  # nothing stops at a gap there
+        for low, high in () if has_gaps else units.gaps:
             if not contains(unread, low, high) and not contains(missing_files, low, high):
                 yield self._finding("CQ08", key, low, high - 1)
         for item in mismatches:
@@ -333,7 +334,9 @@ class UnitCheck:
     def _missing(
         self, key: Key, item: Mismatch, units: Units, missing_files: list[tuple[int, int]]
     ) -> Iterator[Finding]:
-        gaps = () if self.context.layout.has_queues_in_rocksdb else (*units.gaps, *missing_files)
+        layout = self.context.layout
+        has_gaps = layout.has_queues_in_rocksdb or layout.kind == "compacted"
+        gaps = () if has_gaps else (*units.gaps, *missing_files)
         if any(low <= item.first and item.last < high for low, high in gaps):
             return
         own = self.context.layout.queue_logs is not None  # each queue may lag behind the log that it has

@@ -159,7 +159,7 @@ def epoch_rows(layout: StoreLayout, report: Report) -> Iterator[Row]:
 
 
 def compaction_rows(layout: StoreLayout, report: Report) -> Iterator[Row]:
-    """One row per queue of a compacted topic: the first queue offset that is not compacted yet."""
+    """One row per queue of a compacted topic: the last queue offset that is compacted."""
     path = layout.compaction_checkpoint
     if path is None:
         return

@@ -90,7 +90,7 @@ def open_tail(
         UnsupportedStoreError: the queues are in RocksDB, or it is not known where the log is.
     """
     layout = store.layout
-    if not layout.is_whole or layout.root is None:
+    if layout.kind not in ("store", "tiered") or layout.root is None:
         raise UsageError(
             "only a store has queues and a log to follow", hint="rmqtool dump shows single files"
         )

@@ -17,14 +17,19 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.formats import tiered
+from rmqtool.formats.consume_queue import BATCH_UNIT
 from rmqtool.formats.message import BLANK_MAGIC
 from rmqtool.message.rows import message_row
+from rmqtool.read.access import plan_access
+from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.queue_logs.log_file import LogFile
 from rmqtool.storage.queue_logs.model import SPAN, Places, Segment
 from rmqtool.storage.random_file import RandomFile
 from rmqtool.storage.storage import StoragePath
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch
 from tests.support.stores import Library, case
 from tests.support.trees import unchanged
@@ -227,8 +232,6 @@ def test_times_select_in_every_queue(cases: Library) -> None:
     with opened(cases, TIERED) as store:
         times = sorted(stored.message.store_timestamp for stored in store.messages())
         middle = times[len(times) // 2]
-        from rmqtool.read.messages import message_batches
-
         for selection, expected in (
             (Selection(since=middle), [time for time in times if time >= middle]),
             (Selection(until=middle), [time for time in times if time < middle]),
@@ -401,3 +404,58 @@ def test_random_damage_gives_findings(
             assert code in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT), (arguments, capfd.readouterr().err)
         assert main(["verify", str(store)]) in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def compacted_store(root: Path, seed: int) -> tuple[Path, list[int]]:
+    """A store with a compacted queue as the rule of a broker makes it, and the offsets that it keeps."""
+    random = np.random.default_rng(seed)
+    with StoreWriter.create(root, auto_create_queues=1) as writer:
+        for number in range(120):
+            keys = (
+                [] if random.random() < 0.2 else [f"k{int(random.integers(9))}"] * int(random.integers(1, 3))
+            )
+            body = b"" if random.random() < 0.15 else f"body {number}".encode()
+            writer.put(NewMessage("TopicC", body, keys=tuple(keys), queue_id=0))
+    last = int(random.integers(40, 110))
+    with Store.open(root) as store:
+        stored = list(store.messages(Selection(topics=("TopicC",))))
+        records = {each.message.queue_offset: store.commit_log.bytes_of(each) for each in stored}
+        rows = {
+            each.message.queue_offset: message_row(each.message, each.physical_offset, "") for each in stored
+        }
+    newest = {" ".join(row["keys"]): offset for offset, row in rows.items() if offset <= last and row["keys"]}
+    kept = sorted(offset for offset in newest.values() if rows[offset]["body_length"])
+    kept += range(last + 1, 120)
+    log, units = bytearray(), bytearray()
+    for offset in kept:
+        row, data = rows[offset], records[offset]
+        units += BATCH_UNIT.pack(len(log), len(data), 0, row["store_timestamp_ms"], offset, 1, -1, 0)
+        log += data[:28] + len(log).to_bytes(8, "big") + data[36:]
+    for kind, content in (("compactionLog", log), ("compactionCq", units)):
+        folder = root / "compaction" / kind / "TopicC/0"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}").write_bytes(bytes(content) + bytes(460))
+    (root / "compaction/position-checkpoint").write_text(json.dumps({"queueOffsetMap": {"TopicC_0": last}}))
+    return root, kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_compaction_keeps_the_last_message_of_each_key(seed: int, tmp_path: Path) -> None:
+    """With messages without keys, with several keys and with empty bodies; one that is lost is missed."""
+    root, kept = compacted_store(tmp_path / "store", seed)
+    assert codes_of(root, passes=["compaction"]) == []
+    with Store.open(root / "compaction") as store:
+        assert [stored.message.queue_offset for stored in store.messages()] == kept
+        selection = Selection(topics=("TopicC",))
+        assert [stored.message.queue_offset for stored in store.messages(selection)] == kept
+        batches = message_batches(
+            store, selection, columns=["queue_offset"], access=plan_access(store, selection, via="queue")
+        )
+        assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == kept
+        found = [store.get_by_queue_offset("TopicC", 0, offset) for offset in range(120)]
+        assert [offset for offset, stored in enumerate(found) if stored is not None] == kept
+    position = json.loads((root / "compaction/position-checkpoint").read_text())["queueOffsetMap"]["TopicC_0"]
+    (root / "compaction/position-checkpoint").write_text(
+        json.dumps({"queueOffsetMap": {"TopicC_0": position + 30}})
+    )
+    assert "CC03" in codes_of(root, passes=["compaction"])

@@ -1,0 +1,158 @@
+"""Compacted topics against the commit log: what the compaction log must hold of a queue, and what it holds.
+
+Up to the offset in position-checkpoint a compaction has kept the last message of each text of KEYS, unless
+its body is empty, and nothing else; from there on the log has every message. What has expired in the commit
+log is not compared. Memory grows with the number of keys, not with that of messages.
+
+Source: CompactionLog#compaction, #getOffsetMap, CompactionPositionMgr; spec 06 section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.check.verify.context import Context
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import compaction, config_json
+from rmqtool.problems import Finding, finding
+from rmqtool.read.messages import message_batches
+from rmqtool.read.selection import Selection
+from rmqtool.storage.config_files import read_or_none
+from rmqtool.storage.queue_logs.compacted import LOG
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.storage.buffers import Array
+
+_COMPARED = (
+    "size",
+    "flag",
+    "sys_flag",
+    "body_crc",
+    "born_timestamp_ms",
+    "store_timestamp_ms",
+    "tags",
+    "uniq_key",
+)
+_COLUMNS = ["queue_offset", "keys", "body_length", *_COMPARED]
+_SHOWN = 3
+_MERGED_ROWS = 1 << 20
+
+
+def compare(context: Context, compacted: Store, folder: str) -> Iterator[Finding]:
+    """Findings on each queue of `compacted`, the store of the logs in `folder`."""
+    positions = _positions(context)
+    for topic, queue_id in sorted(compacted.queues):
+        path = f"{folder}/{LOG}/{topic}/{queue_id}"
+        selection = Selection(topics=(topic,), queues=(queue_id,))
+        kept = pa.Table.from_batches(
+            message_batches(compacted, selection, columns=_COLUMNS), message_schema()
+        ).sort_by("queue_offset")
+        last = positions.get((topic, queue_id), -1)
+        place = {"topic": topic, "queue_id": queue_id}
+        yield from _Queue(context, kept, last).findings(selection, path, place)
+
+
+def message_schema() -> pa.Schema:
+    """The schema of the columns that are compared."""
+    from rmqtool.message.schema import arrow_schema
+
+    return arrow_schema(_COLUMNS)
+
+
+def _positions(context: Context) -> dict[tuple[str, int], int]:
+    """The last compacted queue offset of each queue; none if the file cannot be read, which CC01 reports."""
+    path = context.layout.compaction_checkpoint
+    try:
+        bak = path.with_name(f"{path.name}.bak") if path is not None else None
+        texts = (read_or_none(each if each is not None and each.exists() else None) for each in (path, bak))
+        return compaction.positions(config_json.load_with_bak(*texts).document)
+    except (FormatError, UnreadableError):
+        return {}
+
+
+class _Queue:
+    """One queue: `kept` is what its compaction log has, `last` the last compacted queue offset."""
+
+    def __init__(self, context: Context, kept: pa.Table, last: int) -> None:
+        self._context = context
+        self._kept = kept
+        self._offsets: Array = kept["queue_offset"].to_numpy()
+        self._last = last
+        self._newest = pa.table({"key": pa.array([], pa.string()), "newest": pa.array([], pa.int64())})
+        self._first: int | None = None
+        self._lacking: list[Array] = []
+        self._differing: list[Array] = []
+
+    def findings(self, selection: Selection, path: str, place: dict[str, object]) -> Iterator[Finding]:
+        """Compare with the messages of the queue in the commit log."""
+        parts: list[pa.Table] = []
+        for batch in message_batches(self._context.store, selection, columns=_COLUMNS):
+            parts.append(self._take(pa.Table.from_batches([batch])))
+            if sum(part.num_rows for part in parts) > _MERGED_ROWS:
+                self._merge(parts)
+                parts.clear()
+        self._merge(parts)
+        if self._first is None:
+            return
+        newest = self._newest["newest"].to_numpy()
+        expected = newest[newest % 2 == 1] // 2
+        lacking = np.concatenate([*self._lacking, np.setdiff1d(expected, self._offsets)])
+        compacted = self._offsets[(self._offsets <= self._last) & (self._offsets >= self._first)]
+        superseded = np.setdiff1d(compacted, expected)
+        differing = np.concatenate([np.zeros(0, np.int64), *self._differing])
+        for code, offsets, reason in (
+            ("CC03", lacking, "the compaction log lacks messages that it must keep"),
+            ("CC03", superseded, "the compaction log keeps messages that later ones replace"),
+            ("CC05", differing, "fields differ"),
+        ):
+            if len(offsets):
+                yield finding(
+                    code, path, None, None, **place, messages=len(offsets),
+                    queue_offsets=np.sort(offsets)[:_SHOWN].tolist(), reason=reason,
+                )  # fmt: skip
+
+    def _take(self, source: pa.Table) -> pa.Table:
+        """Compare some messages; return the keys that a compaction has seen, with the newest offset."""
+        offsets: Array = source["queue_offset"].to_numpy()
+        if not len(offsets):
+            return self._newest.slice(0, 0)
+        self._first = int(offsets.min()) if self._first is None else min(self._first, int(offsets.min()))
+        end = int(self._offsets[-1]) if len(self._offsets) else -1
+        late = offsets[(offsets > self._last) & (offsets <= end)]  # what is later was not dispatched yet
+        self._lacking.append(np.setdiff1d(late, self._offsets))
+        self._compare(source, offsets)
+        rows = source.filter(pa.array(offsets <= self._last))
+        key = pc.binary_join(rows["keys"].combine_chunks(), " ")
+        has_body = pc.cast(pc.greater(rows["body_length"], 0), pa.int64())
+        marked = pc.add(pc.multiply(rows["queue_offset"], 2), has_body)
+        seen = pa.table({"key": key, "newest": marked})
+        return _newest_of(seen.filter(pc.greater(pc.utf8_length(seen["key"]), 0)))
+
+    def _merge(self, parts: list[pa.Table]) -> None:
+        self._newest = _newest_of(pa.concat_tables([self._newest, *parts]))
+
+    def _compare(self, source: pa.Table, offsets: Array) -> None:
+        """The fields of messages that both have."""
+        at = np.searchsorted(self._offsets, offsets)
+        both = np.zeros(len(offsets), bool)
+        inside = at < len(self._offsets)
+        both[inside] = self._offsets[at[inside]] == offsets[inside]
+        mine, theirs = source.filter(pa.array(both)), self._kept.take(pa.array(at[both]))
+        differs = np.zeros(int(both.sum()), bool)
+        for name in _COMPARED:
+            equal = pc.fill_null(pc.equal(mine[name], theirs[name]), False)
+            nulls = pc.and_(pc.is_null(mine[name]), pc.is_null(theirs[name]))
+            differs |= ~pc.or_(equal, nulls).to_numpy()
+        self._differing.append(offsets[both][differs])
+
+
+def _newest_of(seen: pa.Table) -> pa.Table:
+    """The largest number of each key."""
+    found = seen.group_by("key").aggregate([("newest", "max")])
+    return pa.table({"key": found["key"], "newest": found["newest_max"]})
