@@ -292,6 +292,12 @@ rmqtool verify NEW                  Must say: sound.
 The copy has new queue offsets and no committed offsets: set each group's offsets (mqadmin
 resetOffsetByTime) before its consumers start. rmqtool copy shows which topics it left out.
 
+## Files of the timer are lost
+
+Without timerwheel, the files of timerlog or config/timercheck a 5.x broker starts, and delivers timer messages
+twice or never. recover makes the three files again from the messages in the log: with every message that was
+not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
+
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool

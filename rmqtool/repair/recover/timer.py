@@ -23,6 +23,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After
+from rmqtool.repair.recover.timer_loss import loss_actions
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import read_head
 
@@ -149,6 +150,9 @@ def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
         UnreadableError: one of the files cannot be read.
     """
     layout = store.layout
+    lost = loss_actions(store, after, _precision(store))
+    if lost is not None:
+        return lost
     sizes = {file.size for file in layout.timer_log}
     if len(sizes) > 1:
         return [], ["the files of timerlog differ in size; they and the timer wheel are left as they are"]
@@ -231,7 +235,13 @@ def _log_actions(files: tuple[StoreFile, ...], log: _TimerLog) -> list[Action]:
 
 def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list[Action]:
     if path is None:
-        return []
+        if not len(units.positions):
+            return []
+        content, reason = (
+            new_wheel(units),
+            "the timer wheel is lost: made from the timer log",
+        )
+        return [Action("create", "timerwheel", 0, len(content), reason, None, {}, content)]
     size = path.stat().st_size
     if size not in (0, WHEEL_SIZE):
         content, reason = new_wheel(units), "its size is wrong: rebuilt from the timer log"

@@ -1,0 +1,149 @@
+"""The timer after one of its files is lost: every pending message once, no delivered one again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.formats import timer
+from rmqtool.repair.recover.timer_loss import DEFAULT_LOG_FILE_SIZE, Timed, _files, _units
+from rmqtool.storage.layout import StoreLayout
+from tests.support.stores import Library
+from tests.support.whole_store import codes_of
+
+STORE = "kind_tiered_540"  # three timer messages were delivered, four are pending
+CHECK = "config/timercheck"
+LOST = (("timerwheel",), ("timerlog",), (CHECK,), ("timerwheel", "timerlog"), ("timerlog", CHECK),
+        ("timerwheel", CHECK), ("timerwheel", "timerlog", CHECK))  # fmt: skip
+DUE = [1795420807000, 1795424407000, 1795428007000, 1795672807000]
+PLACES = [28406, 28764, 29122, 29481]
+DELIVERED_MS = 1795417211000
+READ_MS = 1795417258000
+CONF = "mappedFileSizeTimerLog=1048576\n"
+
+
+def units_of(root: Path) -> list[timer.LogUnit]:
+    found = []
+    for path in sorted((root / "timerlog").iterdir()):
+        found += [unit for _, unit in timer.decode_log(path.read_bytes()) if isinstance(unit, timer.LogUnit)]
+    return found
+
+
+def slots_of(root: Path) -> dict[int, timer.Slot]:
+    slots = np.frombuffer((root / "timerwheel").read_bytes(), timer.SLOT.dtype)
+    return {int(number): timer.Slot(*slots[number].tolist()) for number in np.flatnonzero(slots["num"])}
+
+
+def lose(root: Path, names: Sequence[str]) -> None:
+    for name in names:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.parametrize("names", LOST, ids="+".join)
+def test_every_pending_message_is_there_once(
+    names: tuple[str, ...], cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, conf = cases.copy(STORE, tmp_path / "store"), tmp_path / "broker.conf"
+    before = units_of(root)
+    conf.write_text(CONF)
+    lose(root, names)
+    assert main(["recover", str(root), "--broker-conf", str(conf)]) == EXIT_FINDINGS
+    assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
+    check = timer.decode_check((root / CHECK).read_bytes())
+    assert check.last_timer_queue_offset == check.master_timer_queue_offset == 7
+    assert check.last_read_time == (DELIVERED_MS + 1000 if CHECK in names else READ_MS)
+    if names == ("timerwheel",):
+        assert units_of(root) == before and len(slots_of(root)) == 7
+    else:
+        units = units_of(root)
+        assert check.last_timer_log_flush_position == 52 * len(units)
+        assert [unit.physical_offset for unit in units] == PLACES
+        assert [unit.deliver_time for unit in units[:3]] == DUE[:3]
+        assert [unit.magic for unit in units] == [1, 1, 1, 3]
+        assert [unit.topic_hash for unit in units] == [unit.topic_hash for unit in before[3:]]
+        assert units[3].delay == 172_800_000
+    slots = slots_of(root)
+    for position, unit in enumerate(units_of(root)):
+        slot = slots[unit.deliver_time // 1000 % timer.DEFAULT_SLOTS]
+        assert slot == timer.Slot(unit.deliver_time // 1000, 52 * position, 52 * position, 1)
+    assert not codes_of(root, passes=["timer"])
+    assert (root / "timerlog" / f"{0:020}").stat().st_size == 1 << 20
+    capfd.readouterr()
+    assert main(["recover", str(root), "--broker-conf", str(conf)]) == EXIT_OK
+
+
+def test_the_text_says_what_a_broker_would_do(
+    cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = {
+        "timerlog": "the timer log is lost: a broker never delivers 4 pending messages",
+        CHECK: "timercheck is lost: a broker delivers 4 pending messages twice, and 3 delivered ones again",
+    }
+    for name, text in expected.items():
+        root = cases.copy(STORE, tmp_path / name.replace("/", "-"))
+        lose(root, [name])
+        assert main(["recover", str(root)]) == EXIT_FINDINGS
+        out, err = capfd.readouterr()
+        assert text in out
+        assert ("the new ones have the default, 100 MiB" in out + err) == (name == "timerlog")
+
+
+def test_a_sound_timer_and_one_that_was_never_used_stay(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(STORE, tmp_path / "store")
+    assert main(["recover", str(root)]) == EXIT_OK
+    fresh = cases.copy("kind_compaction_540", tmp_path / "fresh")
+    assert main(["recover", str(fresh)]) == EXIT_OK
+
+
+def test_units_of_several_files_and_of_one_slot(tmp_path: Path) -> None:
+    """Chains lead back through the slot, files end in blanks, recalls count down."""
+    read = 1_000_000_000_000
+    pending = [
+        Timed(100 * n, 90, n, f"k{n}", read, read + 1000 * (n % 3) - 5000 * (n == 4), "T", n == 5)
+        for n in range(7)
+    ]
+    layout = StoreLayout(tmp_path, "store")
+    size = 3 * 52 + 16
+    layout.timer_log = ()
+
+    class Conf:
+        def integer(self, name: str) -> int | None:
+            return size if name == "mappedFileSizeTimerLog" else None
+
+    layout.broker_conf = Conf()  # type: ignore[assignment]
+    units = list(_units(pending, read, 1000, 10**9))
+    assert units[4].deliver_time == read and units[5].magic == timer.MAGIC_DEFAULT | timer.MAGIC_DELETE
+    actions = _files(layout, units, 1000, "lost")
+    logs = {action.path: action for action in actions if action.path.startswith("timerlog")}
+    assert sorted(logs) == [f"timerlog/{n * size:020}" for n in range(3)]
+    written: dict[int, timer.LogUnit] = {}
+    for number, action in enumerate(each for each in actions if each.kind == "write"):
+        assert action.content is not None
+        for place, unit in timer.decode_log(action.content):
+            if isinstance(unit, timer.LogUnit):
+                written[number * size + place] = unit
+            else:
+                assert unit.size == size - place
+    assert len(written) == 7
+    (wheel,) = (action.content for action in actions if action.path == "timerwheel")
+    assert wheel is not None
+    slots = np.frombuffer(wheel, timer.SLOT.dtype)
+    counts = {}
+    for number in np.flatnonzero(slots["time"]):
+        slot = timer.Slot(*slots[number].tolist())
+        chain, at = [], slot.last_position
+        while at >= 0:
+            chain.append(at)
+            assert written[at].deliver_time // 1000 == slot.time
+            at = written[at].previous_position
+        assert chain[-1] == slot.first_position and chain == sorted(chain, reverse=True)
+        counts[slot.time - read // 1000] = (len(chain), slot.num)
+    assert counts == {0: (4, 4), 1: (1, 1), 2: (2, 0)}
+    assert DEFAULT_LOG_FILE_SIZE == 100 << 20
