@@ -294,7 +294,7 @@ resetOffsetByTime) before its consumers start. rmqtool copy shows which topics i
 
 ## Files of the timer are lost
 
-Without timerwheel, the files of timerlog or config/timercheck a 5.x broker starts, and delivers timer messages
+Without timerwheel, the files of timerlog or config/timercheck a 5.x broker starts, and delivers messages
 twice or never. recover makes the three files again from the messages in the log: with every message that was
 not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
 

@@ -1,0 +1,64 @@
+"""The timer of a real broker after a loss: `recover` makes it again, and every message is delivered once.
+
+A broker delivers some timer messages and stops while others wait. Of copies of its store the files of the
+timer are lost, all of them or one, and made again. A broker on each copy delivers what waits,
+and nothing again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import EXIT_OK
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.interop.after_repair import conf_of, run
+from tests.interop.brokers import Broker
+from tests.interop.processes import wait_until
+from tests.support.trees import copy_tree
+
+TOPIC = "TopicT"
+SETTINGS = {"mappedFileSizeTimerLog": "1048576", "mappedFileSizeCommitLog": "1048576"}
+SOON_MS, LATE_MS = 2000, 60_000
+LOST = {
+    "5.4.0": (("timerlog",), ("config/timercheck",), ("timerwheel", "timerlog", "config/timercheck")),
+    "5.3.3": (("config/timercheck",),),
+}
+
+
+def delivered(root: Path) -> Counter[bytes]:
+    with Store.open(root) as store:
+        return Counter(stored.message.body for stored in store.messages(Selection(topics=(TOPIC,))))
+
+
+@pytest.mark.parametrize("version", LOST)
+def test_every_message_is_delivered_once(version: str, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    sizes = {"commit_log_file_size": 1 << 20, "consume_queue_file_size": 20_000, "index_slots": 1000}
+    with StoreWriter.create(root, version[:3], auto_create_queues=1, index_entries=4000, **sizes) as writer:
+        for number in range(5):
+            delay = SOON_MS if number < 3 else LATE_MS
+            body = f"message {number}".encode()
+            writer.put(NewMessage(TOPIC, body, queue_id=0, properties={"TIMER_DELAY_MS": str(delay)}))
+    with Broker(version, tmp_path / "first", root, SETTINGS) as broker:
+        broker.start()
+        wait_until(lambda: len(delivered(root)) >= 3, "the first messages are delivered")
+        broker.stop()
+    assert sum(delivered(root).values()) == 3
+    for number, names in enumerate(LOST[version]):
+        copy = copy_tree(root, tmp_path / f"copy{number}")
+        for name in names:
+            path = copy / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        assert run("recover", copy, "--apply", "--broker-conf", conf_of(copy, SETTINGS), "--quiet") == EXIT_OK
+        with Broker(version, tmp_path / f"lab{number}", copy, SETTINGS) as broker:
+            broker.start()
+            wait_until(lambda at=copy: len(delivered(at)) == 5, "the other messages are delivered")  # type: ignore[misc]
+            broker.stop()
+        assert set(delivered(copy).values()) == {1}, (names, delivered(copy))
