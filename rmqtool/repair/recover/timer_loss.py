@@ -28,7 +28,6 @@ from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
 from rmqtool.storage.open_files import read_head
-from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -279,9 +278,13 @@ def _files(
     return actions
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _reason(loss: Loss, pending: Sequence[Timed], delivered: set[str]) -> str:
     """What a broker does without the file, and what the new files hold."""
-    waiting, done = counted(len(pending), "pending message"), counted(len(delivered), "delivered one")
+    waiting, done = _counted(len(pending), "pending message"), _counted(len(delivered), "delivered one")
     if loss.log and not loss.check:
         what = f"the timer log is lost: a broker never delivers {waiting}"
     elif loss.check and not loss.log:
@@ -299,7 +302,7 @@ def _warnings(layout: StoreLayout, unclear: Sequence[Timed]) -> list[str]:
             f"{each.topic or 'no topic'} at {each.physical_offset}" for each in unclear[:_SHOWN]
         )
         more = f", and {len(unclear) - _SHOWN} more" if len(unclear) > _SHOWN else ""
-        messages = counted(len(unclear), "timer message")
+        messages = _counted(len(unclear), "timer message")
         texts.append(
             f"whether {messages} were delivered is not known; the new timer log lacks them: {shown}{more}"
         )
