@@ -57,7 +57,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "serve": {
         READ: "--live --max-messages",
         NETWORK: "--port --bind --advertise --broker-name --cluster-name --metrics --tls-cert --tls-key",
-        BEHAVIOUR: "--offsets --start --quiet",
+        BEHAVIOUR: "--offsets --start --quiet --progress",
     },
     "stats": {SHOW: "--all", READ: "--at --limit"},
 }

@@ -79,10 +79,10 @@ def send_log(
         with LogSender(
             log, address, note=lambda text: writer.note(f"rmqtool: {text}"), controller=controller
         ) as sender:
-            writer.note(f"rmqtool: sending {log.start} to {log.end}; slaves connect to {sender.address}")
-            for each in slave or ():
-                lead(Address(*parse_address(each)), sender)
             try:
+                writer.note(f"rmqtool: sending {log.start} to {log.end}; slaves connect to {sender.address}")
+                for each in slave or ():
+                    lead(Address(*parse_address(each)), sender)
                 sender.run(lambda: once and _is_done(sender))
             except KeyboardInterrupt:
                 if once:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,13 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
-    from rmqtool.net.serve import Served
+    from rmqtool.net.serve import Options, Served
+    from rmqtool.terminal import ProgressBar
+
+_RATE_SECONDS = 1.0  # over which a rate is measured
 
 Port = Annotated[
     int,
@@ -112,7 +117,7 @@ def serve(
     metrics: Metrics = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    shown: Annotated[options.OutputOptions, Only("quiet")],
+    shown: Annotated[options.OutputOptions, Only("quiet progress")],
 ) -> int:
     """Serve a store to RocketMQ clients, without a broker.
 
@@ -128,6 +133,8 @@ def serve(
     Every record is checked before it is sent: size, place, topic, queue and CRC. Consumers do not do that.
     A damaged record is left out and reported.
 
+    On a terminal a line shows connections, groups and rates.
+
     There are no users and no permissions, and POP consumers and the gRPC protocol are not served. An offset
     message id holds the address of the old broker: to look at one with mqadmin, serve on that address.
 
@@ -135,8 +142,7 @@ def serve(
     such as a port that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in
     the store.
     """
-    from rmqtool.net.serve import STARTS, Options, run
-    from rmqtool.terminal import print_error
+    from rmqtool.net.serve import STARTS, Options
 
     begin = next((each for each in STARTS if each == start), None)
     if begin is None:
@@ -148,18 +154,51 @@ def serve(
         None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
     )  # fmt: skip
 
+    with shown.writer().progress("serving", None) as bar:
+        return _serve(store, chosen, bar, quiet=shown.quiet)
+
+
+def _serve(store: options.StoreOptions, chosen: Options, bar: ProgressBar, *, quiet: bool) -> int:
+    from rmqtool.net.serve import run
+    from rmqtool.terminal import print_error
+
     def note(text: str) -> None:
+        bar.hide()
         print_error(f"rmqtool: {text}")
 
     def started(served: Served) -> None:
-        if shown.quiet:
+        if quiet:
             return
-        note(f"{store.store} is served on {bind}:{served.port}, for name server and broker; Ctrl-C ends it")
+        where = f"{chosen.host}:{served.port}"
+        note(f"{store.store} is served on {where}, for name server and broker; Ctrl-C ends it")
         if served.metrics_port is not None:
-            note(f"metrics: http://{bind}:{served.metrics_port}/metrics")
+            note(f"metrics: http://{chosen.host}:{served.metrics_port}/metrics")
 
-    served = run(lambda: store.open(quiet=True), chosen, note=note, started=started)
+    served = run(lambda: store.open(quiet=True), chosen, note=note, started=started, tick=_Status(bar).tick)
+    bar.hide(for_good=True)
     counters = served.server.context.counters
-    if not shown.quiet:
+    if not quiet:
         note(f"sent {counters.messages.total()} messages; left out {counters.left_out_total}")
     return EXIT_FINDINGS if counters.left_out_total else EXIT_OK
+
+
+class _Status:
+    """The status line: who is connected, and the messages and bytes that are sent."""
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+        self._bytes = self._messages = 0
+        self._at = time.monotonic()
+        self._rate = 0.0
+
+    def tick(self, served: Served) -> None:
+        context, now = served.server.context, time.monotonic()
+        messages = context.counters.messages.total()
+        if now - self._at >= _RATE_SECONDS:
+            self._rate = (messages - self._messages) / (now - self._at)
+            self._messages, self._at = messages, now
+        connections = counted(len(served.server.connections), "connection")
+        groups = counted(len(context.clients.groups), "group")
+        self._bar.describe(f"{connections}, {groups}, {self._rate:,.0f} messages/s")
+        self._bar.advance(context.counters.bytes_sent - self._bytes)
+        self._bytes = context.counters.bytes_sent

@@ -128,13 +128,11 @@ class LogArchive:
         self._archived = end
 
     def _compress(self, path: Path, draft: Draft) -> None:
-        with draft.explained():
-            stream = pa.CompressedOutputStream(draft.stream, "zstd")
+        """Write a frame of zstd for each piece of a file."""
         for piece in self._pieces(path):
+            frame = pa.compress(piece, codec="zstd", asbytes=True)
             with draft.explained():
-                stream.write(piece)
-        with draft.explained():
-            stream.close()
+                draft.stream.write(frame)
 
     def _compare(self, path: Path, name: str) -> None:
         """Raise RefusedError unless the copy is that of the file."""

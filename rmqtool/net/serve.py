@@ -40,6 +40,7 @@ __all__ = ["DEFAULT_PORT", "STARTS", "Limits", "Options", "Served", "Start", "ru
 DEFAULT_PORT = 10_911
 _VERSIONS = {"4.9": 407, "5.3": 479, "5.4": 493}  # MQVersion of 4.9.7, 5.3.3 and 5.4.0
 _OTHER_FILES = 512  # of the store, of the interpreter, of the metrics
+_TICK_S = 0.5
 _DEFAULT_CLUSTER = "DefaultCluster"
 _DEFAULT_BROKER = "broker-a"
 
@@ -95,7 +96,10 @@ class Served:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
 
-    async def _main(self, options: Options, started: Callable[[Served], None], *, signals: bool) -> None:
+    async def _main(
+        self, options: Options, started: Callable[[Served], None], *, signals: bool,
+        tick: Callable[[Served], None] | None = None,
+    ) -> None:  # fmt: skip
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         metrics = None
         caught = _catch_signals(self._loop, self._stop.set) if signals else []
@@ -113,7 +117,11 @@ class Served:
                 metrics = await _listening(options.host, options.metrics_port, starting)
                 self.metrics_port = int(metrics.sockets[0].getsockname()[1])
             started(self)
-            await self._stop.wait()
+            while not self._stop.is_set():
+                if tick is not None:
+                    tick(self)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), None if tick is None else _TICK_S)
         finally:
             for number in caught:
                 self._loop.remove_signal_handler(number)
@@ -207,6 +215,7 @@ def run(
     *,
     note: Note,
     started: Callable[[Served], None],
+    tick: Callable[[Served], None] | None = None,
 ) -> Served:
     """Serve until SIGINT, SIGTERM or SIGHUP; returns what was served.
 
@@ -215,6 +224,7 @@ def run(
         options: see there.
         note: takes texts for the operator.
         started: called when clients can come.
+        tick: called then, and every half second.
 
     Raises:
         UsageError: no store root; a port that is taken.
@@ -225,7 +235,7 @@ def run(
     server = _prepared(open_store, options, note)
     served = Served(server)
     try:
-        asyncio.run(served._main(options, started, signals=True))  # noqa: SLF001
+        asyncio.run(served._main(options, started, signals=True, tick=tick))  # noqa: SLF001
     finally:
         server.view.close()
     return served

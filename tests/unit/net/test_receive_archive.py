@@ -25,6 +25,7 @@ def at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old files are looked for at each step, and the archive soon."""
     monkeypatch.setattr(receive_module, "_EXPIRE_SECONDS", 0.0)
     monkeypatch.setattr(log_archive, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(log_archive, "_PIECE", 5000)  # several frames in a file
     monkeypatch.setattr(log_archive, "_RETRY_SECONDS", 0.001)
 
 
@@ -38,7 +39,10 @@ def archived(folder: Path) -> bytes:
     """The files of an archive, one after the other."""
     files = sorted((folder / "commitlog").iterdir())
     assert [path.name for path in files] == [f"{number * FILE_SIZE:020}.zst" for number in range(len(files))]
-    data = [zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()) for path in files]
+    data = []
+    for path in files:
+        with path.open("rb") as file:
+            data.append(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read())
     assert {len(each) for each in data} == {FILE_SIZE}
     return b"".join(data)
 
