@@ -85,22 +85,23 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_path: Path) -> None:
-    """`receive` is its only slave. It is killed, then both are: no acknowledged message is lost.
+    """`receive --dispatch` is its only slave. It is killed, then both are: no acknowledged message is lost.
 
-    After it has resumed, the log is equal, and a broker that starts on the copy has all messages.
+    After it has resumed, the log is equal, its queues and index are sound, and a broker that starts on the
+    copy has all messages. So are queues and index that `rebuild` makes of a log that was only received.
     """
-    master, copy = tmp_path / "master", tmp_path / "copy"
+    master, copy, other = tmp_path / "master", tmp_path / "copy", tmp_path / "other"
     settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "haSendHeartbeatInterval": "500"}
     with Broker(version, tmp_path / "a", master, settings, name_server=name_server) as broker:
         broker.start()
         with broker.client() as client:
-            with receiving(broker, copy) as program:
+            with receiving(broker, copy, "--dispatch") as program:
                 client.call("produce", topic=TOPIC, threads=THREADS)
                 wait_received(copy, LOG_FILE_SIZE + 5000)
                 program.kill()
                 program.wait()
             assert (copy / "abort").exists()
-            with receiving(broker, copy) as program:
+            with receiving(broker, copy, "--dispatch") as program:
                 wait_received(copy, received(copy) + LOG_FILE_SIZE)
                 client.wait_events(
                     lambda events: len(acknowledged(events)) >= 1000 or lost(events),
@@ -114,7 +115,7 @@ def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_p
             )
             check_messages(copy, acknowledged(events))
             broker.start()
-            with receiving(broker, copy) as program:
+            with receiving(broker, copy, "--dispatch") as program:
                 with broker.client() as second:
                     for number in range(20):
                         second.call("send", topic=f"{TOPIC}0", body="aGk=", tags="", keys=f"after{number}",
@@ -123,7 +124,7 @@ def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_p
                         topic: second.call("queues", topic=topic)
                         for topic in (f"{TOPIC}{n}" for n in range(3))
                     }
-                done = run("receive", f"127.0.0.1:{broker.port}", tmp_path / "other", "--once", "--json")
+                done = run("receive", f"127.0.0.1:{broker.port}", other, "--once", "--json")
                 wait_received(copy, json.loads(done.stdout)["end_offset"])
                 program.terminate()
                 assert program.wait(PATIENCE_S) == 0, copy.with_suffix(".log").read_text()
@@ -133,8 +134,11 @@ def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_p
     assert log_bytes(copy, end) == log_bytes(master, end)
     assert {"topics.json", "consumerOffset.json"} <= {path.name for path in (copy / "config").iterdir()}
     write_settings(tmp_path / "broker.conf", store_settings(version))  # sizes that are not the default ones
-    run("rebuild", copy, "--apply", "--broker-conf", tmp_path / "broker.conf")
-    assert run("verify", copy, "--severity", "warning").returncode == 0
+    run("rebuild", other, "--apply", "--broker-conf", tmp_path / "broker.conf")
+    for store in (copy, other):
+        assert run("verify", store, "--severity", "warning").returncode == 0
+    with Store.open(copy) as opened:
+        assert opened.newest_units().end == end
     with Broker(version, tmp_path / "b", copy, name_server=name_server) as broker:
         broker.start()
         with broker.client() as client:

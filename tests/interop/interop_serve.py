@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,6 +139,36 @@ def test_every_kind_of_consumer_reads_a_dead_store(
         check_single_messages(client, path, largest)
         client.call("close")
     assert tree_digest(path) == before
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
+def test_a_consumer_that_returns_reconsume_later(version: str, tmp_path: Path) -> None:
+    """What it sends back is refused; it gets these messages once more from its own client, and goes on."""
+    root = tmp_path / "store"
+    with StoreWriter.create(root, auto_create_queues=2) as writer:
+        for number in range(60):
+            writer.put(NewMessage("Later", b"%d" % number))
+    with Store.open(root) as store:
+        rows = [row for each in plain_topics(store).values() for row in each]
+    wanted = Counter(rows) + Counter(row for row in rows if row[2] % 10 == 0)
+    port = free_port()
+    with (
+        serve(root, "--metrics", port) as name_server,
+        connected(version, name_server, tmp_path / "client") as client,
+    ):
+        client.call("consume_later", group="later", topic="Later", one_in=10)
+        events = client.wait_events(
+            lambda found: not wanted - consumed(found, "later"),
+            lambda found: f"{sum((wanted - consumed(found, 'later')).values())} are missing",
+        )
+        assert consumed(events, "later") == wanted
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+            metrics = answer.read().decode()
+        client.call("close")
+    asked = re.search(r'requests_total{code="CONSUMER_SEND_MSG_BACK"} (\d+)', metrics)
+    refused = re.search(r'answers_total{code="16"} (\d+)', metrics)
+    assert asked is not None and refused is not None
+    assert int(refused[1]) >= int(asked[1]) >= 6
 
 
 def most_used_tag(store: Store, topics: dict[str, list[Key]]) -> tuple[str, list[Key]]:

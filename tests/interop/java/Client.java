@@ -3,7 +3,9 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
@@ -67,6 +69,8 @@ public final class Client extends Commands {
                 return consumeSql(command.text("group"), command.text("topic"), command.text("sql"));
             case "consume_concurrently":
                 return consumeConcurrently(command.text("group"), command.map("topics"));
+            case "consume_later":
+                return consumeLater(command.text("group"), command.text("topic"), command.integer("one_in"));
             case "consume_lite":
                 return consumeLite(command.text("group"), command.text("topic"), command.text("tags"));
             case "queues":
@@ -239,6 +243,23 @@ public final class Client extends Commands {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(message -> event("consumed", group, message));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        return listening(consumer);
+    }
+
+    /** A push consumer that refuses one of so many messages when it gets it for the first time. */
+    private Object consumeLater(String group, String topic, long oneIn) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.subscribe(topic, "*");
+        Set<String> refused = ConcurrentHashMap.newKeySet();
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> event("consumed", group, message));
+            boolean later = false;
+            for (MessageExt message : messages) {
+                String place = message.getQueueId() + " " + message.getQueueOffset();
+                later |= message.getQueueOffset() % oneIn == 0 && refused.add(place);
+            }
+            return later ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         return listening(consumer);
     }
