@@ -9,6 +9,7 @@ RMQTOOL_SWEEP=1 takes every operation, else a few of each command.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -36,12 +37,31 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+Undisturbed = Callable[[str], tuple[Runs, Ran, bytes]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runner: Runner, everything: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A function that gives the runs of a command, the first of them, without a fault, and its output."""
+    folder = tmp_path_factory.mktemp("runs")
+    found: dict[str, tuple[Runs, Ran, bytes]] = {}
+
+    def of(line: str) -> tuple[Runs, Ran, bytes]:
+        if line not in found:
+            made = folder / f"{len(found):02}"
+            made.mkdir()
+            runs = Runs(runner, everything, line, made)
+            whole = runs.run(Fault(everything, READS), logged=True)
+            found[line] = runs, whole, runs.output(whole)
+        return found[line]
+
+    return of
+
+
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_failed_read(runner: Runner, everything: Path, tmp_path: Path, line: str) -> None:
+def test_a_failed_read(undisturbed: Undisturbed, everything: Path, line: str) -> None:
     before = tree_rows(everything)
-    runs = Runs(runner, everything, line, tmp_path)
-    whole = runs.run(Fault(everything, READS), logged=True)
-    wanted = runs.output(whole)
+    runs, whole, wanted = undisturbed(line)
     assert whole.code in (EXIT_OK, EXIT_FINDINGS), whole.told
     numbers = range(1, len(whole.operations) + 1)
     for number in numbers if IS_WHOLE else sorted(Random(line).sample(numbers, SAMPLE)):
@@ -60,13 +80,11 @@ def files_of(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_file_that_cannot_be_read(runner: Runner, everything: Path, tmp_path: Path, line: str) -> None:
+def test_a_file_that_cannot_be_read(undisturbed: Undisturbed, everything: Path, line: str) -> None:
     """Opened it can be; each reading of it fails."""
-    runs = Runs(runner, everything, line, tmp_path)
-    whole = runs.run(Fault(everything, READS))
-    wanted = runs.output(whole)
+    runs, whole, wanted = undisturbed(line)
     names = files_of(everything)
-    for name in names if IS_WHOLE else Random(line).sample(names, 2):
+    for name in names if IS_WHOLE else Random(line).sample(names, 1):
         fault = Fault(everything / name, DATA, 1, sticky=True)
         ran = runs.run(fault)
         what = f"{name}: exit {whole.code} before, now {ran.told}"

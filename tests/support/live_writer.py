@@ -30,7 +30,7 @@ LOG_SIZE = 1 << 17
 QUEUE_SIZE = 200 * UNIT_SIZE
 SHAPE = index.Shape(100, 2000)
 BATCH = 20  # records that are written in one go
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 LAG = 15  # how many records dispatch is behind the log
 
 

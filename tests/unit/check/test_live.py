@@ -54,7 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def growing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A store in use whose files all stay."""
     path = tmp_path_factory.mktemp("growing") / "store"
-    with broker(path, kept=10_000):
+    with broker(path, 1500, kept=10_000):
         yield path
 
 
@@ -74,7 +74,7 @@ def test_verify_finds_nothing_that_is_not_so(root: Path, bounds: Bounds | None) 
 def test_real_damage_is_still_found(tmp_path: Path) -> None:
     """Of units that dispatch has passed long ago."""
     root = tmp_path / "store"
-    with broker(root, kept=10_000):
+    with broker(root, 1500, kept=10_000):
         path = root / "consumequeue/Topic0/0" / file_name(0)
         wrong, missing = 50 * UNIT_SIZE, 70 * UNIT_SIZE
         patch(path, wrong + UNIT.offsets["size"], (7).to_bytes(4))

@@ -31,7 +31,10 @@ from rmqtool.commands.browser.view import GENERAL, Bar, KeysBar, View
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.programs import PATIENCE_S, started, surroundings, until
 from tests.support.stores import Library
+from tests.support.sweep import in_sweeps
 from tests.support.tail_writer import SMALL, message
+
+pytestmark = pytest.mark.sweep
 
 SIZE = (80, 24)
 
@@ -455,7 +458,7 @@ def test_the_terminal_says_at_once_what_is_opened(cases: Library) -> None:
             os.close(slave)
 
 
-@pytest.mark.parametrize("size", [(20, 5), (40, 10), (80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("size", [(20, 5), *in_sweeps([(40, 10), (80, 24), (120, 40)]), (200, 50)])
 def test_it_fits_any_size(cases: Library, size: tuple[int, int]) -> None:
     """Each line fills the width; the cursor stays on the screen; if it is wide, text and bytes are shown."""
 

@@ -30,10 +30,11 @@ from tests.support.build_store import file_name, write_index, write_log, write_q
 from tests.support.records import STORE_TIMESTAMP
 from tests.support.records import record as make_record
 from tests.support.stores import Library
-from tests.support.sweep import IS_WHOLE, in_sweeps, sample
+from tests.support.sweep import IS_WHOLE, in_sweeps, paired, sample
 
 pytestmark = pytest.mark.sweep
 
+LARGE = "torn_540_killed"
 COLUMNS = ("physical_offset", "topic", "queue_id", "keys", "properties", "status", "file")
 FIXTURES = ("ok_540_small_ipv6", "torn_540_killed", "gap_cl20_missing_file", "gap_cl02_zero_hole",
             "bad_cl05_unknown_magic", "bad_cl03_body_crc", "gap_cq13_queue_missing", "gap_cq02_unit_missing",
@@ -99,7 +100,9 @@ def selections(rows: list[dict[str, Any]]) -> list[Selection]:
 WHAT = ("physical_offset", "topic", "tags", "keys", "uniq_key", "store_timestamp_ms", "born_timestamp_ms")
 
 
-@pytest.mark.parametrize("name", sample(FIXTURES, 3))
+@pytest.mark.parametrize(
+    "name", [*sample([name for name in FIXTURES if name != LARGE], 3), *in_sweeps([LARGE])]
+)
 def test_every_filter_on_real_stores(name: str, cases: Library) -> None:
     with Store.open(cases.path(name)) as store:
         rows, _ = expected(store, columns=WHAT)
@@ -288,9 +291,13 @@ def test_queues_that_do_not_tile_the_log_are_not_trusted(kind: str | None, tmp_p
 
 
 @pytest.mark.parametrize(
-    "name", ["torn_540_killed", "gap_cl08_zeroed_page", "ok_497_expired", "old_un01_tiered"]
+    ("name", "target"),
+    paired(
+        [*in_sweeps([LARGE]), "gap_cl08_zeroed_page", "ok_497_expired", "old_un01_tiered"],
+        [1, 20_000, 300_000, 1 << 40],
+        2,
+    ),
 )
-@pytest.mark.parametrize("target", [1, 20_000, 300_000, 1 << 40])
 def test_pieces_are_the_whole(name: str, target: int, cases: Library) -> None:
     """For any size; queues that are missing leave the walk over the heads."""
     with Store.open(cases.path(name)) as store:
