@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,8 @@ def test_verify_finds_what_the_case_says(
 ) -> None:
     """The codes, and the rows of `verify.json`; nothing changes, for which `cases` looks too, at the end."""
     this, store = case(name), cases.path(name)
-    with unchanged(store) if IS_WHOLE else nullcontext():
+    guard: AbstractContextManager[None] = unchanged(store) if IS_WHOLE else nullcontext()
+    with guard:
         rows = found_by_user(name) if this.as_user else rows_of(store)
     golden = this.folder / "verify.json"
     if request.config.getoption("--write-golden"):

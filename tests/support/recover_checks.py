@@ -60,7 +60,8 @@ def log_bytes(root: Path) -> dict[int, bytes]:
 def records(root: Path) -> dict[int, Record]:
     """Every record of the log that is sound for `verify`, by physical offset; of older logs' ends none."""
     found: dict[int, Record] = {}
-    read, data_of = None, b""
+    read: Path | None = None
+    data_of = b""
     with Store.open(root) as store:
         bad, zombies = _bad_places(store)
         for stored in store.messages(damage="skip"):
