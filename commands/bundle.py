@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, RmqtoolError
-from rmqtool.terminal import escape, shortened
+from rmqtool.terminal import escape, format_size, shortened
 
 if TYPE_CHECKING:
     from rmqtool.output import Output
@@ -74,11 +74,26 @@ def bundle(
         [
             f"archive      {path}, {size} bytes",
             f"redacted     {'yes' if redact else 'no: it has names of topics, groups and hosts, and keys'}",
-            *(f"{each['name']:32} {each['bytes']:>9} bytes  {each['about']}" for each in rows),
+            *_file_lines(rows),
             "read README.txt in it before you send it",
         ],
     )
     return EXIT_OK
+
+
+def _file_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what the archive holds, in lines of at most 80 columns."""
+    from textwrap import wrap
+
+    width = max(len(each["name"]) for each in rows)
+    for each in rows:
+        head = f"{each['name']:<{width}}  {format_size(each['bytes']):>9}"
+        for piece in wrap(each["about"], max(_WIDTH - len(head) - 2, _ABOUT_LEAST)):
+            yield f"{head}  {piece}"
+            head = " " * len(head)
+
+
+_WIDTH, _ABOUT_LEAST = 80, 20
 
 
 def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output) -> Iterator[Part]:

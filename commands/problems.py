@@ -72,5 +72,7 @@ def _lines(row: Mapping[str, object]) -> Iterator[str]:
 
     for name, value in row.items():
         text = "none" if value is None else str(value)
+        if name == "broker":
+            text = BY_CODE[str(row["problem"])].reaction
         for number, piece in enumerate(wrap(text, _WIDTH - _LABEL, break_on_hyphens=False)):
             yield f"{name if number == 0 else '':<{_LABEL}}{piece}"

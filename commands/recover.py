@@ -388,8 +388,8 @@ _LEGEND = {
     "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
     " may then find a message twice",
     "hide messages": "hide messages: no queue refers to them any more, so no consumer receives them",
-    "strand groups": "strand groups: their committed offset is past the end of a queue, so they skip its next"
-    " messages",
+    "leave groups ahead": "leave groups ahead: their committed offset is past the end of a queue, so they skip"
+    " its next messages",
 }
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
@@ -409,7 +409,11 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
     ("hide messages", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
-    ("strand groups", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
+    (
+        "leave groups ahead",
+        lambda row: str(len({each["group"] for each in row["consumer_offsets_beyond"]})),
+        lambda plan: "0",
+    ),
 )  # fmt: skip
 
 

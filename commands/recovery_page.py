@@ -211,6 +211,45 @@ Here the slave holds the damaged message intact, and lacks the last 160 records.
 up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
 log reaches.
 
+If a commit log file is missing or has the wrong size, and the slave or a backup has it, put that file back
+first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.
+
+## Two stores have parted
+
+After a failover or a split, two brokers may each have stored messages that the other lacks, at the same
+offsets. No broker merges two such logs. Stop both brokers, and decide which store stays.
+
+- 1. Compare. `rmqtool diff A B` shows where the logs part, how many messages only one of them has, by
+unique key, and under carry over the command lines for the next steps.
+- 2. Repair. If a store was not stopped cleanly or is damaged, run the line `rmqtool recover A --apply` that
+`diff` prints, and then `diff` again.
+- 3. Carry over. Run the printed line once: `rmqtool dump B ... --json | rmqtool append A ...`. The messages
+get new queue offsets at the end of A. A second run would add them again.
+- 4. Check. `rmqtool diff A B` now says that no message is only in B, and `rmqtool verify A` must say: sound.
+- 5. Start the broker of A. Empty the other store before it becomes a slave of A.
+
+A topic that A lacks is created with as many queues as B has, if `diff` prints `--queues`; otherwise `diff`
+names the topics that you have to create first. Delayed messages that were delivered already are delivered
+again.
+
+## Consumer offsets or the folder config are lost
+
+Without consumerOffset.json and its .bak every group begins where its consumers say (consumeFromWhere): it
+skips messages, or consumes all of them again. Without delayOffset.json the broker delivers every stored
+delayed message again, and without subscriptionGroup.json it creates groups with default settings. The broker
+writes these files within seconds after a start, so that a loss can no longer be seen: do not start it before
+step 4.
+
+- 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09).
+- 2. Copy each lost file back into config/ from a backup or from a slave. A slave gets these files from its
+master every 10 seconds with 4.9 and every minute with 5.x; a copy that `rmqtool receive` keeps has them too.
+Groups receive what they consumed after the copy was made once more.
+- 3. topics.json without a copy. `rmqtool rebuild STORE --apply` makes it again from the log.
+- 4. Offsets without a copy. Keep the consumers stopped, start the broker, and set the offsets of each group
+with `mqadmin resetOffsetByTime` to the time at which it stood. `rmqtool lookup STORE --topic TOPIC --time
+TIME` shows the queue offsets of a time, and `rmqtool stats STORE --by topic` how much there is to consume.
+Then start the consumers.
+
 ## Read while the broker is down
 
 `rmqtool serve STORE` lets consumers, mqadmin and the dashboard read the store while no broker runs: the

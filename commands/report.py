@@ -75,7 +75,7 @@ def report(
             )
         pieces = _page(found, opened, store, shown, _redaction(found, opened) if redact else str)
         size = _write(path, pieces, replace=force and path.exists())
-    row = _row(found, path, size)
+    row = {**_row(found, path, size), "redacted": redact}
     writer.write_object(row, _lines(row))
     return found.exit_code
 
@@ -156,3 +156,5 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
     read = format_size(row["log_read_bytes"])
     yield f"{'read':<13}{counted(row['messages'], 'message')}, {read} of the commit log"
     yield f"{'page':<13}{row['output']} ({format_size(row['bytes'])})"
+    no = "no: it has names of topics and groups, and paths (--redact replaces them)"
+    yield f"{'redacted':<13}{'yes' if row['redacted'] else no}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rmqtool.problems import BY_CODE
+from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import format_duration
@@ -78,6 +78,8 @@ def cure(codes: Iterable[str], recover: str) -> str | None:
         return recover
     by_hand = (each for each in found if each.repair is not None or each.severity == "error")
     worst = sorted(by_hand, key=lambda each: each.severity != "error")
+    if worst and worst[0].code in OF_CONFIG_PAGE:
+        return "rmqtool help recovery"  # its codes say no more than the report
     return f"rmqtool problems {worst[0].code}" if worst else None
 
 
@@ -116,8 +118,7 @@ def start_sentences(predictions: Sequence[Row], *, more: bool = False) -> Iterat
     if safe:
         yield f"A start of {listed(safe, word='or')} loses nothing{' more' if more else ''}."
     else:
-        only = f" {predictions[0]['broker']}" if len(predictions) == 1 else " a broker"
-        yield f"Do not start{only} yet."
+        yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
 
@@ -138,11 +139,13 @@ def cost_of_start(row: Row) -> str:
     if row["queues_lost"]:
         parts.append(f"loses {counted(row['queues_lost'], 'queue')}")
     if row["messages_unreachable"]:
-        parts.append(f"leaves {counted(row['messages_unreachable'], 'message')} that no consumer reaches")
+        count = row["messages_unreachable"]
+        parts.append(f"leaves {counted(count, 'message')} without a queue unit: consumers never receive"
+                     f" {'it' if count == 1 else 'them'}")  # fmt: skip
     groups = {each["group"] for each in row["consumer_offsets_beyond"]}
     if groups:
         parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")
-    return listed(parts)
+    return parts[0] if len(parts) == 1 else ", ".join([*parts[:-1], *(f"and {each}" for each in parts[-1:])])
 
 
 def _plan_sentences(found: Row) -> Iterator[str]:

@@ -38,6 +38,13 @@ class Problem:
     input_unread: bool = False
 
     @property
+    def reaction(self) -> str:
+        """What a broker does with it, as a sentence without its end; `broker` may begin with the verb."""
+        if self.broker.startswith(_WITH_SUBJECT):
+            return self.broker
+        return f"the broker {self.broker}"
+
+    @property
     def exit_code(self) -> int:
         """The exit code of a command that has a finding of this kind."""
         if self.input_unread:
@@ -80,13 +87,16 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return worst_exit_code(*(finding.problem.exit_code for finding in findings))
 
 
+OF_CONFIG_PAGE = frozenset({"CF07", "CF08", "CF09"})
+"""Lost config files: rmqtool-recovery(7) has a section with the steps."""
+_WITH_SUBJECT = ("if ", "a start ", "another ", "4.x ", "5.x ")
 _LOG_STOP = (
     "if a broker's start examines this place, it ends the log here and loses every later record and file"
     " (rmqtool recover shows which brokers would); a consumer's pull that meets this place loses the rest of"
     " its answer, or delivers the damaged bytes"
 )
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
-_LOAD_FAILS = "load fails: the broker does not start"
+_LOAD_FAILS = "does not start: load fails"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
 _COMPACT_AGAIN = (
     "while the commit log still has all messages of the topic, delete compaction/ when the broker is stopped: it"
@@ -100,13 +110,18 @@ _REWRITE_DATABASE = (
     "rmqtool rebuild STORE: rebuilds the database of queues from the commit log (extra rocksdb)"
 )
 _REWRITE_INDEX = "rmqtool rebuild STORE: rebuilds the index from the commit log"
+_FROM_SLAVE = (
+    "; if a slave or a backup has this file, put it back first: a slave's file has the same name and bytes"
+)
+_FILLS_GAP = f"rmqtool recover STORE: fills the gap{_FROM_SLAVE}"
+_RESTORES_SIZE = f"rmqtool recover STORE: restores its size{_FROM_SLAVE}"
 _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
 _COPY_CONFIG = (
     "while the broker is stopped, copy it to config/ from a backup or from a slave; a slave gets it from its"
     " master at every synchronisation (every 10 s with 4.9, every minute with 5.x)"
 )
-_LEDGER_STOP = "if it is in the newest three files, ends the log here at the next start: all later entries are lost; otherwise does not detect it"
+_LEDGER_STOP = "if it is in the newest three files, the next start ends the log here and all later entries are lost; otherwise the broker does not detect it"
 _OUT_OF_LEDGER = (
     "copy the folder dledger-SELFID from a replica that is sound, while the broker is stopped; without one,"
     " rmqtool copy STORE: takes the sound messages to a store without DLedger"
@@ -136,7 +151,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL08", "zeroed page", "error", "whole zeroed pages inside a record or between records",
             _LOG_STOP, _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     Problem("CL09", "property CRC", "error", "the record does not match its property CRC",
-            "with forceVerifyPropCRC: treats it as the end of the log; otherwise does not check", _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
+            "treats it as the end of the log with forceVerifyPropCRC; otherwise does not check", _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     Problem("CL10", "bad blank", "error", "the blank's length is not the remaining length of the file",
             "continues with the next file and never reads the rest of this one", _CUT_OR_FILL, "CommitLog#rollNextFile"),
     Problem("CL11", "no blank", "error", "the file ends without a blank although another file follows",
@@ -152,18 +167,18 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL16", "queue restarted", "warning", "a queue starts at 0 again: its topic was deleted and created again, or its folder was lost",
             "gives the first message of a queue without files the queue offset 0", None, "DefaultMessageStore#recoverTopicQueueTable, ConsumeQueueStore#recoverOffsetTable"),
     Problem("CL17", "no store time", "error", "the record's store timestamp is zero or negative",
-            "after a crash, never begins its scan at a file that starts with such a record", None, "CommitLog#isMappedFileMatchedRecover"),
+            "never begins its scan after a crash at a file that starts with such a record", None, "CommitLog#isMappedFileMatchedRecover"),
     Problem("CL18", "bad number", "error", "a numeric property (DELAY, INNER_BASE, INNER_NUM) is not a number",
             _LOG_STOP, _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     # commit log: the set of files
     Problem("CL20", "missing file", "error", "a file is missing between two others",
-            "loads the log; reads in the gap fail, and 4.x may never finish its start", "rmqtool recover STORE: fills the gap", "MappedFileQueue#findMappedFileByOffset"),
+            "loads the log; reads in the gap fail, and 4.x may never finish its start", _FILLS_GAP, "MappedFileQueue#findMappedFileByOffset"),
     Problem("CL21", "wrong-size file", "error", "the file does not have the size of a commit log file",
-            _LOAD_FAILS, "rmqtool recover STORE: restores its size", "MappedFileQueue#doLoad"),
+            _LOAD_FAILS, _RESTORES_SIZE, "MappedFileQueue#doLoad"),
     Problem("CL22", "stray entry", "error", "an entry in the commit log folder is not a commit log file",
             _LOAD_FAILS, _MOVE_AWAY, "MappedFileQueue#doLoad"),
     Problem("CL23", "empty file", "warning", "the file has no bytes",
-            "4.x: load fails; 5.x: deletes it if it is the last", "rmqtool recover STORE: removes it if it is the last", "MappedFileQueue#doLoad"),
+            "4.x does not start; 5.x deletes it if it is the last", "rmqtool recover STORE: removes it if it is the last", "MappedFileQueue#doLoad"),
     Problem("CL24", "next file", "note", "an all-zero file, preallocated and never used",
             "deletes or keeps it at the next start", None, "MappedFileQueue#getLastMappedFile"),
     Problem("CL25", "misnamed file", "error", "the file's name is not a multiple of the file size, or files overlap",
@@ -171,7 +186,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL26", "log missing", "error", "queues or an index exist, but the commit log has no files",
             "deletes every consume queue", None, "CommitLog#recoverNormally, #recoverAbnormally"),
     Problem("CL27", "stray folder", "warning", "the commit log folder contains a folder",
-            "4.x: load fails; 5.x: skips it", _MOVE_AWAY, "MappedFileQueue#doLoad"),
+            "4.x does not start; 5.x skips it", _MOVE_AWAY, "MappedFileQueue#doLoad"),
     # consume queues
     # DLedger log: entries, their index, the files with its state
     Problem("DL01", "wrong entry header", "error", "the header of a DLedger entry does not match its record or its place",
@@ -217,11 +232,11 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CQ10", "missing file", "error", "a queue file is missing between two others",
             "skips the gap when reading", _REWRITE_QUEUE, "MappedFileQueue#findMappedFileByOffset"),
     Problem("CQ11", "stray entry", "warning", "an entry is neither a consume queue file nor a folder",
-            "a file inside a queue: load fails; otherwise skips it", _MOVE_AWAY, "DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues"),
+            "does not start if it is a file inside a queue; otherwise skips it", _MOVE_AWAY, "DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues"),
     Problem("CQ12", "empty last file", "warning", "the last queue file holds no unit",
             "4.x may count a phantom unit; 5.x may fail to load", _REWRITE_QUEUE, "ConsumeQueue#recover"),
     Problem("CQ13", "queue missing", "error", "the log has records of this queue, but the queue has no files",
-            "a broker starts the queue at 0 again: queue offsets are reused", _REWRITE_QUEUE, "DefaultMessageStore#recoverTopicQueueTable, ConsumeQueueStore#recoverOffsetTable"),
+            "starts the queue at 0 again: queue offsets are reused", _REWRITE_QUEUE, "DefaultMessageStore#recoverTopicQueueTable, ConsumeQueueStore#recoverOffsetTable"),
     Problem("CQ14", "unit without record", "error", "the unit does not point to a record of the log",
             _NOT_NOTICED, _REWRITE_QUEUE, "DefaultMessageStore#getMessage"),
     Problem("CQ15", "unreadable", "error", "the operating system could not read these bytes",
@@ -230,7 +245,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "the unit's extension unit is missing, unreadable or belongs to another message",
             "treats the message as a match for every tag", _REWRITE_QUEUE, "ConsumeQueueExt#get"),
     Problem("CQ17", "bad extension file", "error", "the units of an extension file end too early",
-            "load fails if a size points outside the file; otherwise overwrites units that the queue uses",
+            "does not start if a size points outside the file; otherwise overwrites units that the queue uses",
             _REWRITE_QUEUE, "ConsumeQueueExt#recover"),
     # index
     Problem("IX01", "header against content", "error", "the index header does not match the entries",
@@ -252,21 +267,21 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("IX09", "dropped at start", "note", "the next start deletes this index file, because the last stop was unclean",
             "deletes files newer than the checkpoint's index time", None, "IndexService#load"),
     Problem("IX10", "index missing", "warning", "records have keys, but there is no index for them",
-            "a broker answers queries by key without these messages", _REWRITE_INDEX, "IndexService#load"),
+            "answers queries by key without these messages", _REWRITE_INDEX, "IndexService#load"),
     Problem("IX11", "unreadable", "error", "the operating system could not read these bytes",
-            "4.x: continues without the index; 5.x: does not start", _REWRITE_INDEX, "IndexService#load", input_unread=True),
+            "4.x continues without the index; 5.x does not start", _REWRITE_INDEX, "IndexService#load", input_unread=True),
     # checkpoint, abort, lock
     Problem("CP01", "checkpoint missing", "note", "the checkpoint is missing or all zero",
-            "after a clean stop, does nothing; after a crash, scans the whole log and deletes the index",
+            "does nothing after a clean stop; after a crash, scans the whole log and deletes the index",
             None, "StoreCheckpoint, DefaultMessageStore#load"),
     Problem("CP02", "checkpoint size", "warning", "the checkpoint is not 4096 bytes",
             "extends it with zeros", "rmqtool recover STORE: rewrites it", "StoreCheckpoint"),
     Problem("CP03", "checkpoint in the future", "warning", "the checkpoint is newer than the last record",
-            "after a crash, begins its scan too late, which leaves holes in queues and index", "rmqtool recover STORE: sets its times back", "CommitLog#isMappedFileMatchedRecover"),
+            "begins its scan too late after a crash, which leaves holes in queues and index", "rmqtool recover STORE: sets its times back", "CommitLog#isMappedFileMatchedRecover"),
     Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
             "scans more of the log after the next crash", None, "CommitLog#isMappedFileMatchedRecover"),
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
-            "a broker runs its recovery for an unclean stop when it starts", None, "DefaultMessageStore#isTempFileExist"),
+            "runs its recovery for an unclean stop when it starts", None, "DefaultMessageStore#isTempFileExist"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted; its guard file still exists",
             _LOAD_FAILS, "rmqtool recover STORE: undoes its changes, then repairs again", "rmqtool-recovery(7), IF A REPAIR WAS INTERRUPTED"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",
@@ -292,7 +307,7 @@ PROBLEMS: tuple[Problem, ...] = (
             _COPY_CONFIG + "; without one, accept that these messages are delivered again", "ScheduleMessageService#load"),
     Problem("CF08", "consumer offsets missing", "error", "consumerOffset.json and its .bak are missing: the committed offsets of all groups are lost",
             "starts; every group begins at its consumeFromWhere and skips messages or consumes all of them again",
-            _COPY_CONFIG + "; without one, set each group's offsets (mqadmin resetOffsetByTime) before its consumers start",
+            _COPY_CONFIG + "; without one, set each group's offsets (mqadmin resetOffsetByTime) before its consumers start; rmqtool help recovery has the steps",
             "ConsumerOffsetManager#queryOffset"),
     Problem("CF09", "groups missing", "warning", "subscriptionGroup.json and its .bak are missing, but there were consumer groups",
             "creates groups with default settings when they connect; with autoCreateSubscriptionGroup=false none can consume",
@@ -331,7 +346,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "answers queries by key without its messages", None, "IndexStoreFile"),
     # RocksDB
     Problem("RD01", "damaged database", "error", "a part of a file of a RocksDB database cannot be read",
-            "does not start, or fails when it reads the block; of a write-ahead log, keeps the changes before the damage",
+            "does not start, or fails when it reads the block; of a write-ahead log, it keeps the changes before the damage",
             "rmqtool rebuild STORE: rebuilds the database from the commit log if it holds queues (extra rocksdb)", "AbstractRocksDBStorage", input_unread=True),
     Problem("RD02", "wrong queue end", "error", "the end that RocksDB notes for a queue does not match the unit there",
             "gives the next message the queue offset after the noted end", _REWRITE_DATABASE, "RocksDBConsumeQueueOffsetTable"),

@@ -41,7 +41,7 @@ from rmqtool.errors import (
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.problems import BY_CODE, Finding, finding
+from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
@@ -435,7 +435,7 @@ def _of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) ->
             certainty="likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain",
             path=first.path,
             message=message,
-            cost=problem.broker,
+            cost=problem.reaction,
             cure=cure if problem.severity != "note" else None,
             command=command if problem.severity != "note" else (),
             count=len(found),
@@ -469,7 +469,9 @@ class _Repair(NamedTuple):
 
     def of(self, code: str, repair: str | None) -> tuple[str | None, tuple[str, ...]]:
         """What a repair does, and the words of its command line; without one, of that which explains it."""
-        explains = ("rmqtool", "problems", code)
+        explains = (
+            ("rmqtool", "help", "recovery") if code in OF_CONFIG_PAGE else ("rmqtool", "problems", code)
+        )
         if repair is None:
             return None, explains
         if not repair.startswith("rmqtool "):

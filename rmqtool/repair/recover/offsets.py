@@ -75,7 +75,8 @@ def _messages(after: After) -> dict[str, int]:
 def _lost_text(found: Finding) -> str:
     """A warning about a missing config file that recover cannot restore: the effect, and the remedy."""
     problem = found.problem
-    return f"{problem.code} {problem.message}; a broker {problem.broker}. {problem.repair}"
+    repair = problem.repair or ""
+    return f"{problem.code} {problem.message}; {problem.reaction}. {repair[:1].upper()}{repair[1:]}"
 
 
 def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: Any) -> Action:

@@ -62,7 +62,7 @@ def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.Ca
     assert ["pubTopicOne", "0", "none", "none", "none", "0..1400"] in lines
     assert ["pubBatchCQ", "0", "0..36", "none", "same", "0..36"] in lines
     assert "             hide messages: no queue refers to them any more" in out
-    assert "             strand groups: their committed offset is past the end" in out
+    assert "             leave groups ahead: their committed offset is past the end" in out
     assert "dispatch once more" not in out  # a line for each row that is shown, and no other
     assert "no queue refers to them" in out and "never dispatch" not in out
     _, found = report(capsys, root, "--broker", "5.4")

@@ -115,7 +115,7 @@ def test_no_name_leaks_into_a_page(
     redacted, plain = tmp_path / "redacted.html", tmp_path / "plain.html"
     for output, options in ((redacted, ["--redact"]), (plain, [])):
         assert main(["report", str(path), "--output", str(output), *options]) in (0, 1)
-    capfd.readouterr()
+        assert f"redacted     {'yes' if options else 'no: it has names of topics'}" in capfd.readouterr().out
     with Store.open(path) as store:
         topics = {topic for topic, _ in store.queues}
     names = {each.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX) for each in names_in(path)} | topics
@@ -126,6 +126,16 @@ def test_no_name_leaks_into_a_page(
     assert str(path).encode() not in data and b"127.0.0.1" not in data and b">topic-" in data
     shown = html.unescape(plain.read_text())
     assert any(each in shown for each in topics if not is_system_topic(each)) and str(path) in shown
+
+
+def test_what_is_said_fits_a_terminal(
+    cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Sizes stand in one column, and no line of the list of files is wider than 80 columns."""
+    assert main(["bundle", str(cases.path("ok_540_clean")), "--output", str(tmp_path / "b.tar.gz")]) in (0, 1)
+    _, _, *files, _ = capfd.readouterr().out.splitlines()
+    assert max(map(len, files)) <= 80
+    assert len({line.index("B  ") for line in files if re.search(r"\d [KM]?i?B  ", line)}) == 1
 
 
 def test_what_an_archive_holds(bundle: Bundle, cases: Library) -> None:
