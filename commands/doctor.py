@@ -63,7 +63,10 @@ OutputFile = Annotated[
 Watch = Annotated[
     int | None,
     typer.Option(
-        "--watch", metavar="SECONDS", min=1, help="Repeat every SECONDS seconds, until interrupted."
+        "--watch",
+        metavar="SECONDS",
+        min=1,
+        help="Examine the store again every SECONDS seconds, until interrupted.",
     ),
 ]
 
@@ -87,11 +90,12 @@ def doctor(
 
     Examines what can be read within seconds, even in a large store: the set of files, lock, checkpoint,
     configuration and its .bak files, the ends of the queues, the index, the timer, the newest part of the
-    log, the disk and when it is full, what a start of each broker version would do, and this host where it
-    explains something: unwritten pages, swap, read-ahead, mount, inodes, limits. Shows the worst finding
-    first, and for each finding how certain it is and what it costs to do nothing. Ends with what it did not
-    examine (verify checks all of it), and with the one command to run next. The text fits 80 columns and 24
-    lines; --all shows all results in full. Nothing is changed, and a broker may be using the store.
+    log, how full the disk is and when it will be full, what a start of each broker version would do, and
+    settings of this host that explain a finding: unwritten pages, swap, read-ahead, mount, inodes,
+    limits. Shows the worst finding first, and for each finding how certain it is and what happens if
+    nothing is done. Ends with what it did not examine (verify checks all of it), and with the one command
+    to run next. The text fits 80 columns and 24 lines; --all shows all results in full. Nothing is
+    changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
     stored in a form rmqtool cannot read (an index in RocksDB). With --nagios: 0 OK, 1 WARNING,

@@ -110,7 +110,7 @@ def expire(
     last one. If the first file is still in use, it retries every two minutes. It deletes a queue or
     index file when everything in it refers to offsets before the log's new start. Settings come from
     --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
-    future cleanup passes would delete. --plan needs --apply.
+    future cleanup passes would delete. --plan FILE works only with --apply.
 
     The plan also shows, under what if, what the broker would delete if disk usage exceeded each of its
     limits. --disk-used 92% decides as if the disk were that full.
@@ -119,12 +119,12 @@ def expire(
     given, a file must satisfy all of them. The last file and the file with the newest message are
     always kept. A warning says if --until-free cannot be reached.
 
-    Counts the messages that groups have not consumed, and delayed, half and timer messages that are still
-    pending. If there are any, --apply needs --force. Messages of topics that no group has ever read only
-    cause a warning, because broadcasting consumers commit no offset. If consumerOffset.json is missing,
-    empty or damaged and has no .bak, it is unknown which groups still need messages, and --apply needs
-    --force too. Files of a store in use are never deleted. An interrupted run leaves a sound store; rerun
-    the command to complete it.
+    The plan counts the messages that groups have not consumed, and delayed, half and timer messages that
+    are still pending. If there are any, --apply needs --force. For messages of topics that no group has
+    ever read there is only a warning, because broadcasting consumers commit no offset. If
+    consumerOffset.json is missing, empty or damaged and has no .bak, it is unknown which groups still
+    need messages, and --apply needs --force too. Files of a store in use are never deleted. An
+    interrupted run leaves a sound store; rerun the command to complete it.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
     manifest. Without --archive the deleted files are lost. The copies keep their relative paths;

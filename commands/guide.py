@@ -212,7 +212,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Let consumers and mqadmin read a store while the broker is down", "rmqtool serve STORE"),
         ("Let other machines read it, and keep what they commit",
          "rmqtool serve STORE --bind 0.0.0.0 --offsets offsets.json"),
-        ("Serve a backup in object storage as the broker it came from",
+        ("Serve a backup in object storage under the name of its broker",
          "rmqtool serve s3://backup/broker-a --broker-conf broker.conf --port 9876"),
     ),
     "help": (

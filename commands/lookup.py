@@ -63,9 +63,9 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="When to scan the log. auto: only the parts that the index does not cover, for"
-        " offsets that a queue lacks, and up to 4 GiB for fillers of recover if something is"
-        " not found. always: the whole log. never: not at all; gaps are reported.",
+        help="When to scan the log. auto: only the parts that the index does not cover, the"
+        " parts for queue offsets that a queue does not have, and, if something is not found, a log of up to"
+        " 4 GiB for fillers of recover. always: the whole log. never: not at all; gaps are reported.",
     ),
 ]
 Explain = Annotated[
@@ -78,8 +78,8 @@ Trace = Annotated[
     bool,
     typer.Option(
         "--trace",
-        help="Show what happened to each message instead of the message: delay, retry, DLQ, transaction,"
-        " consumer groups, trace records.",
+        help="Show the history of each message, not its content: delays, retries, dead letter queue,"
+        " transaction, consumer groups, trace records.",
     ),
 ]
 
@@ -91,7 +91,8 @@ class LookupOptions(Group):
         list[str] | None,
         typer.Argument(
             metavar="[VALUE]...",
-            help="Find messages with this message id, unique key or key. The field matched says which it is.",
+            help="Find messages with this message id, unique key or key. The field matched names the one that"
+            " fits.",
         ),
     ] = None
     key: Annotated[
@@ -121,8 +122,8 @@ class LookupOptions(Group):
         typer.Option(
             "--msg-id",
             metavar="ID",
-            help="Find the message with this id: an offset message id of any host, or a unique key"
-            " (repeatable).",
+            help="Find the message with this id: an offset message id, whichever host is in it, or a unique"
+            " key (repeatable).",
         ),
     ] = None
     offset: Annotated[

@@ -420,8 +420,8 @@ class PlanOptions(Group):
         typer.Option(
             "--plan",
             metavar="FILE",
-            help="Plan again with the options in FILE, and refuse if the store has changed since FILE was"
-            " written or the new plan differs from it. With --apply: apply the plan.",
+            help="Plan again with the options in FILE and, with --apply, apply the plan. Refused if the store"
+            " has changed since FILE was written, or if the new plan differs from it.",
         ),
     ] = None
     write_plan: Annotated[

@@ -195,14 +195,14 @@ def receive(
     (5.x also needs inSyncReplicas=2) producers get their answer once a message is in both places.
 
     STORE is a new or empty folder, or a store that an earlier run received: the run continues where that
-    run ended, however it ended. It first compares the newest part of the log with the master's. The command
-    is refused, and nothing changed, if the logs differ, or if the master has lost messages or has deleted
-    what follows. If the connection is lost, the command connects again. Stop the command with SIGINT or
-    SIGTERM.
+    run ended, however it ended. It first compares the newest part of the log with the master's. The
+    command is refused, and nothing changed, if the logs differ, if the master has lost messages that
+    STORE has, or if it has already deleted the messages that come next. If the connection is lost, the
+    command connects again. Stop the command with SIGINT or SIGTERM.
 
-    Topics, subscription groups, consumer offsets and delay offsets are fetched too. They are written once the
-    log has reached the end that the master had after they were fetched, so that no consumer offset in STORE
-    is beyond its log; with --until in the past they are not written.
+    Topics, subscription groups, consumer offsets and delay offsets are fetched too. rmqtool writes them once
+    the received log reaches the end that the master's log had when they were fetched, so that no consumer
+    offset in STORE is beyond its log; with --until in the past they are not written.
 
     Queues and index are not received. With --dispatch the command builds them from the log as it comes, with
     the sizes and settings of the master: a broker then starts on STORE at once, and `rmqtool serve STORE
@@ -212,12 +212,13 @@ def receive(
     ten log files only.
 
     From a master in controller mode (5.x) the command receives as a learner, which producers never wait for.
-    It keeps the epochs, and is refused where they say that a new master lacks the end of this log; with
-    --truncate that end is cut, as a broker's slave cuts it, and the run continues.
+    It keeps the epochs. If they show that a new master lacks the end of this log, the command ends with an
+    error; with --truncate it cuts that end, as a broker's slave does, and continues.
 
     --max-age and --max-bytes delete old log files while the command runs, as a broker does: every ten
-    seconds, the oldest first, never the last one. A file goes if one of the options lets it go. Queues and
-    index are left as they are; a broker, or `rmqtool expire`, deletes what refers to deleted files.
+    seconds, the oldest first, never the last one. A file is deleted if at least one of the two options
+    selects it. Queues and index are left as they are; a broker, or `rmqtool expire`, deletes what refers
+    to deleted files.
 
     --archive copies each log file that is full to DIR|URL/commitlog, compressed with zstd: a folder, or
     S3 and other places that the extra `remote` reaches. A copy counts after it was read again and compared.
@@ -228,8 +229,8 @@ def receive(
     --metrics listens on 127.0.0.1 only.
 
     With --ack flushed, what is acknowledged survives a loss of power here; with --ack written, as with a
-    broker's slave, only a crash of the process. With --ack none this is not a replica: a 4.9 SYNC_MASTER
-    without another slave waits 3 s for it with each message.
+    broker's slave, only a crash of the process. With --ack none the master does not count this copy as a
+    replica: a 4.9 SYNC_MASTER without another slave waits 3 s for each message.
 
     Exits with 0 when it was stopped, or reached the end that was requested; 2 for a usage error; 3 when the
     broker cannot be reached at the start or sends a damaged record, or a file cannot be read or written; 4

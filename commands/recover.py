@@ -388,8 +388,8 @@ _LEGEND = {
     "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
     " may then find a message twice",
     "hide messages": "hide messages: no queue refers to them any more, so no consumer receives them",
-    "leave groups ahead": "leave groups ahead: their committed offset is past the end of a queue, so they skip"
-    " its next messages",
+    "leave groups ahead": "leave groups ahead: their committed offset is past the end of a queue, so they"
+    " skip its next messages",
 }
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (

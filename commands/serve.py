@@ -69,7 +69,8 @@ Start = Annotated[
         "--start", metavar="earliest|latest|broker",
         help="Where a group without a committed offset begins. earliest: at the oldest message."
             " latest: where its consumers choose (consumeFromWhere). broker: as a broker decides:"
-            " earliest for a queue that begins at offset 0 and lies in memory, otherwise latest.",
+            " earliest for a queue that begins at offset 0 and whose first message the broker would hold in"
+            " memory, otherwise latest.",
     ),
 ]  # fmt: skip
 Live = Annotated[
@@ -123,8 +124,8 @@ def serve(
 
     Consumers, mqadmin and the dashboard connect to the port as to a name server, and get routes that name
     the same port as the only broker. Push, pull, lite and orderly consumers read any topic, with tags and
-    SQL92 filters, from committed offsets, from a time, or from the start. Pull requests can wait for
-    messages, which come with --live.
+    SQL92 filters, from committed offsets, from a time, or from the start. With --live, pull requests
+    wait for new messages; without it none arrive.
 
     STORE is never changed: sends and administration are refused with RocketMQ's codes. If a consumer
     returns RECONSUME_LATER, the client itself delivers the message again. What consumers commit is kept in
@@ -136,7 +137,7 @@ def serve(
     On a terminal a line shows connections, groups and rates.
 
     There are no users and no permissions, and POP consumers and the gRPC protocol are not served. An offset
-    message id holds the address of the old broker: to look at one with mqadmin, serve on that address.
+    message id holds the address of the old broker: mqadmin can look it up only if serve has that address.
 
     Exits with 0 when stopped by SIGINT, SIGTERM or SIGHUP; 1 if records were left out; 2 for a usage error,
     such as a port that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in
