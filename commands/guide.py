@@ -144,7 +144,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "recover": (
         ("Predict what a broker's start would do, and show the plan of a repair", "rmqtool recover STORE"),
         ("Repair the store", "rmqtool recover STORE --apply"),
-        ("Undo the repair", "rmqtool recover STORE --undo STORE.rmqtool-backup-20260131T143000"),
+        ("Undo the repair", "rmqtool recover STORE --undo STORE.rmqtool-backup-20260131-143000"),
     ),
     "rebuild": (
         ("Show what disagrees with the log", "rmqtool rebuild STORE"),

@@ -227,7 +227,8 @@ def _apply(
         )  # fmt: skip
     if result.earlier.text is not None:
         output.note(f"rmqtool: {result.earlier.text}")
-    if result.backup is not None:  # first: the report may not reach anybody
+    # Before the report, which may not reach anybody, but not above one that a person reads.
+    if result.backup is not None and not (output.is_terminal and output.shows_text):
         output.note(f"rmqtool: applied; the previous files are in {result.backup}")
     found = with_times(result.row(), zone)
     undo = None if result.backup is None else changes.undo_command(store, result.backup)

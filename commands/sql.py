@@ -135,7 +135,12 @@ def sql(
     writer, selection = shown.writer(), selected.selection(shown.tz)
     is_prompt = query is None and sys.stdin is not None and sys.stdin.isatty()
     with _queries(store, also or (), selection, memory, jobs, writer, shown) as queries:
-        if query is not None:
+        if query is not None and query.lstrip().startswith("."):
+            from rmqtool.commands.sql_prompt import command
+
+            command(writer, query.strip())
+            queries.found = True
+        elif query is not None:
             queries.run(query)
         elif is_prompt:
             from rmqtool.commands.sql_prompt import prompt
@@ -143,8 +148,7 @@ def sql(
             queries.limit = PROMPT_ROWS if selection.limit is None else selection.limit
             prompt(queries.run, writer, queries.limit)
         else:
-            for text in queries.session.split(_standard_input()):
-                queries.run(text)
+            _run_script(queries, _standard_input())
         stores = [each for _, each in queries.stores]
         unknown = EXIT_OK
         if not queries.found and not is_prompt:
@@ -152,6 +156,24 @@ def sql(
 
             unknown = report_unknown(stores, selection, ScanCounters(), found=False)
         return worst_exit_code(queries.seen.exit_code(), unknown)
+
+
+def _run_script(queries: Queries, text: str) -> None:
+    """Run the queries of a text, and lines with commands between them."""
+    from rmqtool.commands.sql_prompt import command, script
+
+    if not any(line.lstrip().startswith(".") for line in text.splitlines()):
+        for query in queries.session.split(text):
+            queries.run(query)
+        return
+    for part in script(text):
+        if not part.startswith("."):
+            for query in queries.session.split(part):
+                queries.run(query)
+            continue
+        queries.found = True
+        if not command(queries.writer, part):
+            return
 
 
 @contextmanager

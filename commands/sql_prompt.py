@@ -38,7 +38,7 @@ def prompt(run: Callable[[str], int], writer: Output, limit: int) -> None:
     for text in statements(input):
         try:
             if text.startswith("."):
-                if not _command(writer, text):
+                if not command(writer, text):
                     return
             elif run(text) == limit:
                 writer.note(f"rmqtool: these are the first {limit} rows; --limit shows more")
@@ -79,14 +79,26 @@ def statements(read: Callable[[str], str]) -> Iterator[str]:
             yield text
 
 
+def script(text: str) -> Iterator[str]:
+    """The parts of a text without a prompt: lines with commands, and what stands between them."""
+    lines = iter(text.splitlines())
+
+    def read(_: str) -> str:
+        for line in lines:
+            return line
+        raise EOFError
+
+    yield from statements(read)
+
+
 def is_complete(text: str) -> bool:
     """Whether a text ends with a semicolon outside of quotes and comments."""
     rest = _QUOTED.sub(" ", text)
     return rest.rstrip().endswith(";") and "'" not in rest and '"' not in rest and "/*" not in rest
 
 
-def _command(writer: Output, text: str) -> bool:
-    """Run a command of the prompt; returns whether the prompt goes on."""
+def command(writer: Output, text: str) -> bool:
+    """Run a command such as .tables; returns whether more follows."""
     name, _, argument = text.partition(" ")
     if name in (".quit", ".exit"):
         return False

@@ -296,6 +296,9 @@ def _headings(section: Section) -> Sequence[str]:
     return (*section.table_fields[:place], "share", *section.table_fields[place:])
 
 
+_NO_GROUP = "(unknown)"  # no group has an offset for the topic, or all offsets are lost
+
+
 def _with_bars(section: Section) -> Iterable[Row]:
     """Return the rows for a table: with bars in proportion to the largest value, and rounded numbers."""
     name = _MEASURED.get(section.name)
@@ -303,6 +306,8 @@ def _with_bars(section: Section) -> Iterable[Row]:
         yield from section.rows
         return
     rows = list(section.rows)
+    if section.name == "lag":
+        rows = [row | {"group": row["group"] or _NO_GROUP} if "group" in row else row for row in rows]
     most = max((row[name] or 0 for row in rows), default=0)
     for row in rows:
         yield _rounded(row) | {"share": bar(row[name] or 0, most, BAR_WIDTH)}

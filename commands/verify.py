@@ -78,7 +78,8 @@ def verify(
     damage and reports each damaged range once, with its place and its kind. Nothing is changed. In a
     store in use, everything that was complete when the check started is checked. The tiered copy in a store
     and the logs of compacted topics are checked too. rmqtool problems and
-    rmqtool-problems(7) explain each kind of damage and what the broker does with it.
+    rmqtool-problems(7) explain each kind of damage and what the broker does with it. On a terminal a long
+    table opens in a pager (PAGER); the summary follows when you leave it.
 
     Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
     read or is stored in a form rmqtool cannot read (an index in RocksDB). Notes are normal, for
@@ -171,7 +172,7 @@ def _next_texts(
         yield "recover cannot repair what is left; a broker may be started:"
     for each in stays:
         by_hand = f". To repair it, {each.repair}" if each.repair else ""
-        yield f"{each.code}: the broker {each.broker}{by_hand}"
+        yield f"{each.code}: {each.reaction}{by_hand}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

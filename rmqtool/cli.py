@@ -228,7 +228,11 @@ def _report(error: Exception) -> int:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else PROGRAM
-        _print_lines(error.format_message(), None, f"see '{path} --help'")
+        message = error.format_message()
+        hint = f"see '{path} --help'"
+        if path.endswith(" dump") and "--tail" in message.partition("(")[0]:
+            hint = "rmqtool tail STORE --last N shows the newest messages"
+        _print_lines(message, None, hint)
         return EXIT_USAGE
     if isinstance(error, OSError):
         _print_lines(error.strerror or str(error), _where(error.filename, None), None)

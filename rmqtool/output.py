@@ -105,6 +105,11 @@ class Output:
         return self.format or default or "table"
 
     @property
+    def is_terminal(self) -> bool:
+        """Whether stdout is a terminal."""
+        return self._terminal
+
+    @property
     def shows_text(self) -> bool:
         """Whether nothing but text is requested, by an option or the environment."""
         return self.format in (None, "text") and self._default in (None, "text", "table")

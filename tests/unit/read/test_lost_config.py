@@ -127,6 +127,8 @@ def test_no_group_is_not_no_lag(
     (row,) = map(json.loads, out.splitlines())
     assert (row["group"], row["status"]) == (None, ["offsets_missing"])
     assert "CF08" in err
+    _, out, _ = run(capsys, "stats", root, "--by", "group", "--format", "table")
+    assert out.splitlines()[2].startswith("(unknown) ")
 
 
 def test_a_trace_says_that_nobody_reads(

@@ -450,3 +450,19 @@ def test_a_query_without_end_is_interrupted(cases: Library, tmp_path: Path, sql:
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in errors
     assert not any(tmp_path.iterdir())
+
+
+def test_commands_of_the_prompt_without_a_prompt(
+    run: Run, cases: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As QUERY, and between queries from a pipe; a string that begins with a dot is none."""
+    path = cases.path(REAL)
+    shown = run(path, ".tables", "--json")
+    assert shown.code == 0
+    assert [row["table"] for row in shown.rows] == ["messages", "consume_queue", "index_entries"]
+    text = b".schema index_entries\nSELECT '\n.tables' AS x,\n1 AS y;\nSELECT 2 AS z\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    shown = run(path, "--json")
+    rows = shown.rows
+    assert shown.code == 0 and rows[-2:] == [{"x": "\n.tables", "y": 1}, {"z": 2}]
+    assert {row["table"] for row in rows[:-2]} == {"index_entries"}
