@@ -13,6 +13,7 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import by_name, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
+from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
@@ -125,6 +126,7 @@ def verify(
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
         texts = [summary(report, counts), *_at_stake(opened, ranges, topics)]
+        texts += _of_fillers(report, store)
         texts += _next_texts(opened, store, counts, present)
     for text in texts:
         writer.note(text)
@@ -173,6 +175,14 @@ def _next_texts(
     for each in stays:
         by_hand = f". To repair it, {each.repair}" if each.repair else ""
         yield f"{each.code}: {each.reaction}{by_hand}"
+
+
+def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
+    """Yield how many fillers of recover the log has, which are no damage, and the command that lists them."""
+    if report.fillers:
+        count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
+        line = store.command("dump", "--tag", TAG)
+        yield f"{counted(count, 'filler')} of recover in {topics} stand for lost messages: {line}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

@@ -40,6 +40,7 @@ from rmqtool.errors import (
 )
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.filler import TAG
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
@@ -347,16 +348,33 @@ def _log(
     if "index" not in passes:
         yield from _headers(store)
     bounds = verify_context.Bounds(limit_bytes=size if size < total else None)
+    report = verify_context.Report()
     if walk is None:
-        yield from verify(store, passes=passes, bounds=bounds, jobs=jobs, progress=progress)
-        return
-    found_by_walk = verify(
-        store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, observe=walk.observe,
-        keep_cache=walk.keep_cache, limiter=walk.limiter,
-    )  # fmt: skip
-    for each in found_by_walk:
-        walk.found(each)
-        yield each
+        yield from verify(store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, report=report)
+    else:
+        found_by_walk = verify(
+            store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, observe=walk.observe,
+            keep_cache=walk.keep_cache, limiter=walk.limiter, report=report,
+        )  # fmt: skip
+        for each in found_by_walk:
+            walk.found(each)
+            yield each
+    found.diagnoses += _of_fillers(report.fillers, "" if size >= total else " in the part that was read")
+
+
+def _of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
+    """Fillers of recover: no damage, but each stands for a lost message."""
+    if fillers:
+        count, topics = sum(fillers.values()), len(fillers)
+        yield Diagnosis(
+            "fillers", "notice", "certain", "commitlog",
+            f"{count} filler{'' if count == 1 else 's'} of rmqtool recover in {topics}"
+            f" topic{'' if topics == 1 else 's'}{where}",
+            "each stands for a lost message; consumers that subscribe to * receive it",
+            "lists them; consumers ignore messages with this tag",
+            ("rmqtool", "dump", STORE, "--tag", TAG),
+            detail={"fillers": count, "topics": dict(sorted(fillers.items()))},
+        )  # fmt: skip
 
 
 def _queue_ends(store: Store, log: dict[str, Any] | None) -> Iterator[Finding]:

@@ -78,6 +78,8 @@ class Report:
     left_out: tuple[str, ...] = ()
     files: int = 0
     records: int = 0
+    fillers: dict[str, int] = field(default_factory=dict)
+    """Records by topic that have the tag of fillers of `recover`, as their tags code says."""
     bytes: int = 0
     units: int = 0
     index_entries: int = 0

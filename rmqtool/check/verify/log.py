@@ -31,8 +31,8 @@ from rmqtool.check.verify.ledger import Entries, EntryIndex, LedgerCheck
 from rmqtool.check.verify.log_findings import ScannedFile, judge
 from rmqtool.check.verify.spans import Spans
 from rmqtool.errors import FormatError, MissingCodecError
-from rmqtool.formats import batch, body
-from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats import batch, body, filler
+from rmqtool.formats.java import java_utf8_decode, tags_code
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.log.damage import record_codes, run_code
 from rmqtool.log.dispatch import Dispatch, dispatch_columns
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.queues import Comparison, QueueCheck
     from rmqtool.log.frames import Frames
     from rmqtool.storage.source import ByteSource
+
+
+_FILLER_CODE = tags_code(filler.TAG)
 
 
 def check_bodies(frames: Frames, where: str) -> Iterator[Finding]:
@@ -221,6 +224,12 @@ class LogCheck:
         counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
         for name, count in zip(frames.topics, counts, strict=True):
             scan.count_topic(java_utf8_decode(name), int(count))
+        is_filler = dispatch.tags_code == _FILLER_CODE
+        if is_filler.any():
+            for number, count in enumerate(np.bincount(rows["topic_id"][is_filler]).tolist()):
+                if count:
+                    topic = java_utf8_decode(frames.topics[number])
+                    scan.fillers[topic] = scan.fillers.get(topic, 0) + count
         if comparison is not None:
             comparison.add(frames, dispatch)
         if self.index is not None:

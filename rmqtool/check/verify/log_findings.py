@@ -55,6 +55,7 @@ class ScannedFile:
     zero_from: int | None = None
     done: bool = False
     records: int = 0
+    fillers: dict[str, int] = field(default_factory=dict)
     end: int = -1
     last_store_timestamp: int = 0
     unsound_last: Finding | None = None
@@ -120,6 +121,8 @@ def judge(context: Context, scan: ScannedFile, *, ends_log: bool) -> Iterator[Fi
     context.covered.append((base + scan.start, base + scan.stop))
     context.report.files += 1
     context.report.records += scan.records
+    for topic, count in scan.fillers.items():
+        context.report.fillers[topic] = context.report.fillers.get(topic, 0) + count
     context.report.bytes += scan.stop - scan.start
     context.log_end = max(context.log_end, scan.end)
     context.last_store_timestamp = max(context.last_store_timestamp, scan.last_store_timestamp)

@@ -687,5 +687,5 @@ def _read(terminal: int) -> bytes:
 
 
 def test_an_option_of_tail_leads_to_tail(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dump", "store", "--tail", "3"]) == EXIT_USAGE
+    assert cli.main(["dump", "store", "--tail", "3"]) == EXIT_USAGE
     assert "rmqtool tail STORE --last N shows the newest messages" in capsys.readouterr().err
