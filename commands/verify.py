@@ -182,7 +182,7 @@ def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
     if report.fillers:
         count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
         line = store.command("dump", "--tag", TAG)
-        yield f"{counted(count, 'filler')} of recover in {topics} stand for lost messages: {line}"
+        yield f"{counted(count, 'filler')} of recover in {topics}, for lost messages: {line}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

@@ -366,10 +366,10 @@ def _of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
     """Fillers of recover: no damage, but each stands for a lost message."""
     if fillers:
         count, topics = sum(fillers.values()), len(fillers)
+        of = f"{topics} topic{'s'[topics == 1 :]}"
+        text = f"{count} filler{'s'[count == 1 :]} of rmqtool recover in {of}{where}"
         yield Diagnosis(
-            "fillers", "notice", "certain", "commitlog",
-            f"{count} filler{'' if count == 1 else 's'} of rmqtool recover in {topics}"
-            f" topic{'' if topics == 1 else 's'}{where}",
+            "fillers", "notice", "certain", "commitlog", text,
             "each stands for a lost message; consumers that subscribe to * receive it",
             "lists them; consumers ignore messages with this tag",
             ("rmqtool", "dump", STORE, "--tag", TAG),
@@ -547,11 +547,10 @@ def _unread(found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:
 def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
     """Messages that expired before groups read them: nothing is damaged, but they are gone."""
     if missed:
-        total = sum(missed.values())
+        total, start = sum(missed.values()), store.commit_log.min_offset
         yield Diagnosis(
             "expired_unread", "notice", "certain", "consumequeue",
-            f"{total} messages expired before a group read them: the log begins at"
-            f" {store.commit_log.min_offset}",
+            f"{total} messages expired before a group read them: the log begins at {start}",
             "these groups never receive them",
             "shows by group how many; keep files longer (fileReservedTime), or make the consumers faster",
             ("rmqtool", "stats", STORE, "--by", "group"),

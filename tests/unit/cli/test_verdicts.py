@@ -192,8 +192,8 @@ def test_diff_recognises_the_fillers_of_recover(
     assert verdict(out) == "The stores differ. 20 fillers in A stand where B has the messages."
     assert f"{_HOLE} to {_HOLE_END}: 20 fillers in A, 20 messages in B" in out
     for each, has_fillers in ((root, True), (intact, False)):
-        line = f"stand for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER\n"
-        assert (f"20 fillers of recover in 5 topics {line}" in run(capfd, "verify", each)[2]) is has_fillers
+        line = f"for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER\n"
+        assert (f"20 fillers of recover in 5 topics, {line}" in run(capfd, "verify", each)[2]) is has_fillers
         text = " ".join(run(capfd, "doctor", each, "--no-host")[1].split())
         assert ("fillers: 20 fillers of rmqtool recover in 5 topics" in text) is has_fillers
     assert "two different records" not in out and "sound, a filler of rmqtool recover" in out
