@@ -376,10 +376,14 @@ def _part_of(store: Store, output: Path) -> Path:
 
 
 def _sizes(store: Store) -> dict[str, Any]:
-    """The file sizes of the old store, and whether it has light queues."""
+    """The file sizes of the old store, and whether it has light queues.
+
+    The logs of queues are not in files of a commit log: the copy gets a broker's default size.
+    """
     layout = store.layout
+    has_log = layout.queue_logs is None
     return {
-        "commit_log_file_size": layout.commit_log_file_size,
+        "commit_log_file_size": layout.commit_log_file_size if has_log else DEFAULT_COMMIT_LOG_FILE_SIZE,
         "consume_queue_file_size": layout.consume_queue_file_size,
         "batch_queue_file_size": layout.batch_queue_file_size,
         "ext_queues": layout.writes_extensions,

@@ -105,7 +105,7 @@ def run(program: list[str], *arguments: str, **environment: str) -> subprocess.C
 
 
 def run_forked(program: list[str], *arguments: str) -> Ended:
-    """Runs the program in a child of this process, where all is loaded: a tenth of the time of a new one."""
+    """Runs the program in a child of this process, where all is loaded."""
 
     def action() -> int:
         sys.argv = [*program[1:], *arguments]

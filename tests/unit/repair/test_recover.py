@@ -362,4 +362,5 @@ def test_light_queues_are_written_anew(tmp_path: Path) -> None:
         ends = {key: store.max_offset(*key) for key in store.queues}
     assert ends == {("Real", 0): 30, ("%LMQ%a", 0): 30, ("%LMQ%b", 0): 30}
     assert [row[:2] for row in tree_rows(root / "consumequeue")] == [row[:2] for row in before]
-    assert codes(root) == set() and recovered(root).recovery.plan.actions == ()
+    assert codes(root) == {"CF08"}  # a store in use without config has lost its offsets
+    assert recovered(root).recovery.plan.actions == ()
