@@ -63,6 +63,7 @@ from rmqtool.read.store import Store
 from rmqtool.storage import durable as disk
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.config_files import FOLDER, TOPICS, read_config
+from rmqtool.storage.layout import DEFAULT_COMMIT_LOG_FILE_SIZE
 from rmqtool.storage.output_guard import keep_out
 from rmqtool.storage.prefetch import ahead
 from rmqtool.storage.profile import Profile, profile_named

@@ -24,6 +24,7 @@ from rmqtool.read.access import plan_access
 from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.report.copy import _sizes
 from rmqtool.storage.queue_logs.log_file import LogFile
 from rmqtool.storage.queue_logs.model import SPAN, Places, Segment
 from rmqtool.storage.random_file import RandomFile
@@ -459,3 +460,9 @@ def test_a_compaction_keeps_the_last_message_of_each_key(seed: int, tmp_path: Pa
         json.dumps({"queueOffsetMap": {"TopicC_0": position + 30}})
     )
     assert "CC03" in codes_of(root, passes=["compaction"])
+
+
+def test_a_copy_has_the_file_size_of_a_broker(cases: Library, tmp_path: Path) -> None:
+    """Not the span between the places of two segments."""
+    with Store.open(cases.path(TIERED) / "tiered") as store:
+        assert _sizes(store)["commit_log_file_size"] == 1 << 30
