@@ -51,6 +51,7 @@ from rmqtool.sizes import format_size
 from rmqtool.storage import durable
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import allocated_bytes, read_head
+from rmqtool.storage.queue_logs.find import copy_sizes
 from rmqtool.times import format_duration
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
 
 DEFAULT_READ_LIMIT = 256 << 20
+_PARTS = {"timer": "the timer log", "tiered": "the tiered copy", "compaction": "the logs of compacted topics"}
 _NO_SERVICE = "no client can send or consume"
 _ALL = 1 << 63
 _PATHS_MAX = 5  # paths of one diagnosis
@@ -75,10 +77,8 @@ _SOON_MS = 24 * HOUR_MS
 _STALE_MS = HOUR_MS  # after so long without a message, the rate may not be that of today
 _OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
 """Errors that only queries by key suffer from: consumers receive everything."""
-_INFERRED = frozenset({"CF07", "CF08", "CF09"})
-"""The absence of a file is damage only if a broker has used the store for long enough."""
-_OF_PARTS = ("CQ", "IX")
-"""Parts that a running broker changes while they are compared with the log."""
+_INFERRED = frozenset({"CF07", "CF08", "CF09"})  # damage only if a broker has used the store long enough
+_OF_PARTS = ("CQ", "IX")  # a running broker changes these parts while they are compared with the log
 
 Progress = Callable[[int], None]
 
@@ -300,17 +300,17 @@ def examine(
 
 
 def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoint: bool) -> Iterator[Finding]:
-    """The set of files, config against the ends of the queues, and the timer if it fits.
+    """The set of files, config against the ends of the queues, and timer and copies of messages if they fit.
 
     With `checkpoint` that too: the log is not read as a whole, which would show its newest record best.
     """
-    layout = store.layout
     passes = ["files", "config", *(["checkpoint"] if checkpoint else [])]
-    size = _data_bytes(layout.timer_log)
-    if budget.take(size):
-        passes.append("timer")
-    else:
-        _omit(found, f"the timer log ({format_size(size)})", "timer")
+    sizes = {"timer": _data_bytes(store.layout.timer_log), **copy_sizes(store.layout.root)}
+    for name, size in sizes.items():
+        if budget.take(size):
+            passes.append(name)
+        else:
+            _omit(found, f"{_PARTS[name]} ({format_size(size)})", name)
     yield from verify(store, passes=passes, jobs=1)
 
 

@@ -55,3 +55,14 @@ def copies_in(root: Path, listing: Listing) -> list[QueueLogs]:
     if is_compaction(root / "compaction", listing):
         found.append(CompactedLogs(root / "compaction"))
     return found
+
+
+def copy_sizes(root: Path | None) -> dict[str, int]:
+    """The bytes of the copies in a store, by the pass of `verify` that checks them: tiered, compaction."""
+    sizes: dict[str, int] = {}
+    for logs in () if root is None else copies_in(root, Listing()):
+        parts = (part for queue in logs.found.queues for part in (queue.log, queue.units))
+        name = "tiered" if isinstance(logs, TieredLogs) else "compaction"
+        sizes[name] = sizes.get(name, 0) + sum(segment.size for part in parts for segment in part)
+        logs.close()
+    return sizes

@@ -134,7 +134,7 @@ def test_the_text_fits_80_columns(
         if line.startswith(("  run ", "next ")):
             words = shlex.split(line)
             assert words[1] == "rmqtool" and words[2] in COMMANDS
-            assert words[3] == str(store) or words[2] == "problems"
+            assert words[3] == str(store) or words[2] in ("problems", "help")
         else:
             assert len(line) <= WIDTH or str(store) in line
     assert main(["verify", str(store), "--severity", "error"]) in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT)
@@ -358,7 +358,7 @@ def test_a_delete_when_that_no_broker_reads(cases: Library, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "state", "code"),
     [("ok_540_clean", "OK", 0), ("bad_cf01_config_bak", "WARNING", 1),
-     ("bad_cl04_wrong_length", "CRITICAL", 2), ("kind_tiered_540", "UNKNOWN", 3)],
+     ("bad_cl04_wrong_length", "CRITICAL", 2), ("old_un01_tiered", "UNKNOWN", 3)],
 )  # fmt: skip
 def test_one_line_for_nagios(name: str, state: str, code: int, cases: Library, capfd: Capture) -> None:
     """The line of a plugin: the state, one sentence, a bar, numbers with their limits."""
