@@ -115,6 +115,13 @@ def _in_use(path: Path, pid: int) -> StoreInUseError:
     return StoreInUseError(f"the store is in use: {who} holds its lock", path=path, hint="stop it first")
 
 
+def check_free(path: Path) -> None:
+    """Raise StoreInUseError if another process is known to hold the lock file at `path`, a database's, say."""
+    state = holder(path)
+    if state.is_held:
+        raise _in_use(path, state.pid or -1)
+
+
 def holder(path: Path | None) -> LockState:
     """The state of the lock file at `path`; the lock is free if `path` is None or the file is missing."""
     if path is None:

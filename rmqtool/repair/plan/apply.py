@@ -129,11 +129,14 @@ def apply(
             something may not be done. Nothing has changed.
         UnwritableError: no space, no permission, or a device that fails. Where changes had begun, the
             error's hint says so; `roll_back` and `undo` restore the former state.
-        StoreInUseError: the lock is held by another process.
+        StoreInUseError: the lock is held by another process, or that of a database which is replaced.
         InputError: the journal of a killed run cannot be understood.
     """
     places = Places(layout)
     with locked(places, held):
+        for action in plan.actions:
+            if action.database:
+                lock.check_free((places.root / action.path).with_name("LOCK"))
         return _Run(plan, layout, places, build, backup_dir).run(abandon=abandon)
 
 

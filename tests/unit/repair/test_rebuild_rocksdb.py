@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
+from rmqtool.errors import EXIT_FINDINGS, EXIT_IN_USE, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, ENDS, UNIT_VALUE, UNITS, EndKey, end_key, unit_key
 from rmqtool.read.store import Store
 from rmqtool.storage.rocksdb.database import Database
@@ -251,6 +252,29 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
     first = min(number for number in range(900) if unit_key("New", 0, number) in after[UNITS])
     assert 100 < first < 800 and {key: before[UNITS][key] for key in after[UNITS]} == after[UNITS]
     assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+
+
+LOCK_HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_database_that_is_in_use(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Its own lock counts too: nothing changes while another process holds it."""
+    root = cases.copy("bad_rd01_damaged_manifest", tmp_path / "store")
+    held = root / "consumequeue/LOCK"
+    held.touch()
+    with started([sys.executable, "-c", LOCK_HOLDER, held], stdin=subprocess.PIPE) as program:
+        assert program.stdout.readline()
+        with unchanged(root / "consumequeue"):
+            assert rebuild(root, "--apply", "--force") == EXIT_IN_USE
+        program.stdin.close()
+    assert "holds its lock" in capfd.readouterr().err
+    assert rebuild(root, "--apply", "--force") == EXIT_OK
 
 
 # killed
