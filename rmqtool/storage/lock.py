@@ -116,7 +116,7 @@ def _in_use(path: Path, pid: int) -> StoreInUseError:
 
 
 def check_free(path: Path) -> None:
-    """Raise StoreInUseError if another process is known to hold the lock file at `path`, a database's, say."""
+    """Raise StoreInUseError if another process holds the lock file at `path`, a database's, say."""
     state = holder(path)
     if state.is_held:
         raise _in_use(path, state.pid or -1)
