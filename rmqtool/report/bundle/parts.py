@@ -27,7 +27,7 @@ from rmqtool.log.events import StoredMessage
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.store import Store
-from rmqtool.report.bundle.redaction import STORE_PATH, Redaction
+from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, OF_STORES, STORE_PATH, Redaction
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.out_of_reach import NOT_A_FILE
@@ -46,14 +46,27 @@ _SECRET: Final = pattern(r"(?i)secret|pass|credential|access.?key|token|header")
 _SECRET_IN_VALUE: Final = pattern(
     r"(?i)(passw|secret|token|authorization|credential|access.?key)\w*[\"']?\s*[:=]"
 )
-_HARMLESS: Final = pattern(r"[+-]?\d+(\.\d+)?|true|false|(\d+[smhd]\s*)+", re.IGNORECASE)
-_SHOWN_REDACTED: Final = frozenset({
-    "brokerRole", "flushDiskType", "storeType", "deleteWhen", "messageDelayLevel", "brokerName",
-    "brokerClusterName", "brokerIP1", "brokerIP2", "namesrvAddr",
+_BROKERS: Final = frozenset({"brokerName", "brokerClusterName"})
+_ADDRESSES: Final = frozenset({"brokerIP1", "brokerIP2", "namesrvAddr"})
+_HOSTS: Final = pattern(r"[\w.-]+(:\d+)?([;,][\w.-]+(:\d+)?)*", re.ASCII)
+_SETTING: Final = pattern(r"[a-z][a-zA-Z0-9]*", re.ASCII)
+_INTEGER: Final = pattern(r"-?\d{1,20}")
+_FIELDS: Final = frozenset({
+    "attributes", "bornTime", "brokerId", "clientVersion", "consumeBroadcastEnable", "consumeEnable",
+    "consumeFromMinEnable", "consumeMessageOrderly", "consumeTimeoutMinute", "consumerGroup", "counter",
+    "dataVersion", "deadTime", "expressionType", "filterDataByTopic", "forbiddenTable", "groupFilterData",
+    "groupName", "groupRetryPolicy", "groupSysFlag", "groupTopicMap", "notifyConsumerIdsChangedEnable",
+    "offsetTable", "order", "orderedConsumptionLevel", "perm", "readQueueNums", "retryMaxTimes",
+    "retryQueueNums", "stateVersion", "subscriptionDataSet", "subscriptionGroupTable", "timestamp", "topic",
+    "topicConfigTable", "topicFilterType", "topicName", "topicSysFlag", "type",
+    "whichBrokerWhenConsumeSlowly", "writeQueueNums",
 })  # fmt: skip
-"""Settings whose text is one of a few words, or has a pseudonym."""
-_FREE_TEXT: Final = frozenset({"expression", "compiledData", "bloomFilterData"})
-"""Members of consumerFilter.json that are written by users, or made of that."""
+"""Members of the configuration files of brokers that are no names, and hold no text of users."""
+_FIELD_WORDS: Final = frozenset({
+    "SINGLE_TAG", "MULTI_TAG", "CUSTOMIZED", "EXPONENTIAL", "TAG", "SQL92", "+message.type", "+queue.type",
+    "+cleanup.policy", "message.type", "queue.type", "cleanup.policy", "NORMAL", "FIFO", "DELAY",
+    "TRANSACTION", "MIXED", "UNSPECIFIED", "LITE", "BatchCQ", "SimpleCQ", "COMPACTION", "DELETE",
+})  # fmt: skip
 _NAMES_IN: Final = (
     "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "delayOffset.json",
 )  # fmt: skip
@@ -125,27 +138,35 @@ def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
     With redaction broker.conf has only numbers, times, true and false, and the settings whose text is known:
     any other may hold a name, an address or a password.
     """
-    folder = store.layout.config_folder
+    folder, others = store.layout.config_folder, 0
     for name in sorted(Listing().names(folder)) if folder is not None else ():
         assert folder is not None
         if not name.removesuffix(".bak").endswith(".json"):
             continue
+        if redaction is not None and not OF_STORES.fullmatch(name.removesuffix(".bak")):
+            others += 1
+            continue
         yield _config(folder / name, f"config/{name}", redaction)
+    if others:
+        yield Part("config/others.txt", "left out", f"left out: {others} files that no broker makes")
     conf = store.layout.broker_conf
     if conf is not None:
         values = {
             name: value if _is_shown(name, value, redaction is not None) else "(left out)"
             for name, value in sorted(conf.values.items())
+            if redaction is None or _SETTING.fullmatch(name)
         }
         yield Part("broker.conf.json", "the broker's configuration, without secrets", values)
 
 
 def _is_shown(name: str, value: str, is_redacted: bool) -> bool:
-    if _HARMLESS.fullmatch(value.strip()):
+    if HARMLESS.fullmatch(value.strip()):
         return not _SECRET.search(name) or value.strip().lower() in ("true", "false")
     if _SECRET.search(name) or _SECRET_IN_VALUE.search(value):
         return False
-    return not is_redacted or name in _SHOWN_REDACTED or name.startswith(STORE_PATH)
+    if not is_redacted or value in KNOWN_WORDS or name in _BROKERS or name.startswith(STORE_PATH):
+        return True
+    return name in _ADDRESSES and _HOSTS.fullmatch(value) is not None
 
 
 def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
@@ -167,16 +188,31 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
             text += "\n\n" + data.decode("utf-8", "backslashreplace")
         return Part(f"{name}.txt", "it cannot be parsed", text)
     document: Any = loaded.document
-    return Part(name, about, document if redaction is None else _without_free_text(document), True)
+    return Part(name, about, document if redaction is None else _known_only(document, redaction), True)
 
 
-def _without_free_text(value: Any) -> Any:
+def _known_only(value: Any, redaction: Redaction) -> Any:
+    """A document with the names that have pseudonyms and the fields of a broker; other texts are left out."""
     if isinstance(value, dict):
-        return {
-            name: "(left out)" if name in _FREE_TEXT else _without_free_text(each)
-            for name, each in value.items()
-        }
-    return [_without_free_text(each) for each in value] if isinstance(value, list) else value
+        kept: dict[str, Any] = {}
+        for name, each in value.items():
+            is_known = (
+                str(name) in _FIELDS
+                or str(name) in _FIELD_WORDS
+                or redaction.knows(str(name))
+                or _INTEGER.fullmatch(str(name))
+            )
+            if is_known:
+                kept[str(name)] = _known_only(each, redaction)
+            else:
+                kept["(left out)"] = int(kept.get("(left out)", 0)) + 1
+        return kept
+    if isinstance(value, list):
+        return [_known_only(each, redaction) for each in value]
+    if not isinstance(value, str):
+        return value
+    is_word = HARMLESS.fullmatch(value) or value in _FIELD_WORDS
+    return value if is_word or redaction.knows(value) else "(left out)"
 
 
 def records(store: Store, redaction: Redaction | None) -> Part:

@@ -29,7 +29,7 @@ _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _IPV6: Final = pattern(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?\]")
 _OFFSET_ID: Final = pattern(r"(?<![0-9A-Za-z])(?:[0-9A-F]{32}|[0-9A-F]{56})(?![0-9A-Za-z])")
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
-_OF_STORES: Final = pattern(
+OF_STORES: Final = pattern(
     r"\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|commitlog|consumequeue\w*|batchconsumequeue|index|config\w*"
     r"|abort|checkpoint|lock|epochFileCheckpoint|timer(log|wheel|check|metrics)|compaction\w*|rocksdb\w*"
     r"|consumer(Offset|Filter|OrderInfo)\.json|topics\.json|subscriptionGroup\.json|delayOffset\.json"
@@ -38,6 +38,15 @@ _OF_STORES: Final = pattern(
 )
 """Names of files and folders that brokers make; each may end with .bak or .tmp."""
 _FILES_MAX: Final = 20_000
+_QUOTING: Final = pattern(r"JSON: (?!cannot|the text|more than|number of|its references)[^\n]*")
+"""Reasons that quote a file which cannot be parsed."""
+HARMLESS: Final = pattern(r"[+-]?\d+(\.\d+)?|true|false|(\d+[smhd]\s*)+|\d\d(;\d\d)*", re.IGNORECASE)
+"""Values of settings that are no names: numbers, flags, times."""
+KNOWN_WORDS: Final = frozenset({
+    "ASYNC_MASTER", "SYNC_MASTER", "SLAVE", "ASYNC_FLUSH", "SYNC_FLUSH", "default", "defaultRocksDB",
+})  # fmt: skip
+"""Values of settings that brokers know."""
+_WORDS_MAX: Final = 100
 STORE_PATH: Final = "storePath"
 """Settings with this prefix are folders, which have pseudonyms."""
 
@@ -87,10 +96,17 @@ class Redaction:
             names = sorted(self._names, key=len, reverse=True)
             found = "|".join(map(re.escape, names)) or "(?!)"
             self._pattern = re.compile(f"(?<![{_OF_NAMES}])(?:{found})(?![{_OF_NAMES}])")
+        text = _QUOTING.sub("JSON: it cannot be parsed", text)
         text = self._pattern.sub(lambda match: self._names[match[0]], text)
         for addresses in (_IPV4, _IPV6):
             text = addresses.sub(lambda match: self._pseudonym("host", match[0]), text)
         return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
+
+    def knows(self, text: str) -> bool:
+        """Whether a text, or each part of `TOPIC@GROUP`, is a registered or a built-in name."""
+        return all(
+            part in self._names or part in _IN_NO_NAME or is_system_topic(part) for part in text.split("@")
+        )
 
     def value(self, value: Any, *, keys: bool) -> Any:
         """A value of JSON with all texts in it replaced; with `keys` those of its objects too."""
@@ -149,17 +165,24 @@ def names_of(store: Store, redaction: Redaction) -> None:
     conf = store.layout.broker_conf
     if conf is not None:
         redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
-        for name in conf.values:
-            if name.startswith(STORE_PATH):
-                redaction.add("path", map(str, conf.paths(name)))
         for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
             hosts = (conf.text(name) or "").replace(",", ";").split(";")
             redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])
+        redaction.add("path", [str(conf.path), os.path.realpath(conf.path), str(conf.path.parent)])
+        for name, value in conf.values.items():
+            if name.startswith(STORE_PATH):
+                redaction.add("path", [*map(str, conf.paths(name)), *value.split(",")])
+            elif not HARMLESS.fullmatch(value.strip()) and value not in KNOWN_WORDS:
+                redaction.add("value", [value, *filter(_is_odd, value.split()[:_WORDS_MAX])])
     path = str(store.location.path)
     redaction.add("path", [path, str(root), os.path.realpath(path), _mount_point(os.path.realpath(path))])
     if root is not None:
         redaction.add("file", islice(_foreign_names(Path(root)), _FILES_MAX))
     redaction.add("broker", broker_names([path], None))
+
+
+def _is_odd(word: str) -> bool:
+    return HARMLESS.fullmatch(word) is None
 
 
 def _mount_point(path: str) -> str:
@@ -174,7 +197,7 @@ def _foreign_names(root: Path) -> Iterator[str]:
         folder = folders.pop()
         for name, status in sorted(listing.entries(folder)):
             plain = name.removesuffix(".bak").removesuffix(".tmp")
-            if not _OF_STORES.fullmatch(plain):
+            if not OF_STORES.fullmatch(plain):
                 yield name
             if stat.S_ISDIR(status.st_mode):
                 folders.append(folder / name)

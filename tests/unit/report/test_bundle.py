@@ -235,6 +235,43 @@ def test_names_of_other_files_are_replaced(
     assert kept <= shown and not any(path.startswith("config/file-") for path in shown)
 
 
+HOSTILE = {
+    "consumerFilter.json": {"filterDataByTopic": {"ZqTopic": {"topic": "ZqTopic2", "groupFilterData": {}}}},
+    "subscriptionGroup.json": {
+        "subscriptionGroupTable": {
+            "g": {"groupName": "ZqGroup", "subscriptionDataSet": [{"subString": "ZqTag"}]},
+        },
+        "forbiddenTable": {"ZqForbidden": {"ZqTopic3": 1}},
+    },
+    "consumerOffset.json": {"offsetTable": {"a@b": {"0": 1}}, "groupTopicMap": {"ZqGroup2": ["ZqTopic4"]}},
+    "delayOffset.json": {"offsetTable": {"1": 2, "ZqKey": "ZqValue"}},
+    "Zq.json": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "broken", ['{"topicConfigTable":{"a":"ZqTopic" 1}}', '{"topicConfigTable":{"ZqTopic\\x":{}}}']
+)
+def test_names_in_odd_places_are_left_out(
+    broken: str, bundle: Bundle, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Where no reader looks for names, in what cannot be parsed, and in settings."""
+    root = store_copy("ok_540_clean")
+    for name, document in HOSTILE.items():
+        (root / "config" / name).write_text(json.dumps(document))
+    for name in ("topics.json", "topics.json.bak"):
+        (root / "config" / name).write_text(broken)
+    conf = tmp_path / "ZqConf.conf"
+    conf.write_text(
+        "storeType=Zqtype\nbrokerRole=ZqRole\ndeleteWhen=04;Zq\nmessageDelayLevel=1s Zq\n"
+        "storePathIndex=../Zq/./i\nbrokerIP2=http://Zq.host/\nZq.key.name=1\n"
+    )
+    _, files = bundle(root, "--broker-conf", conf, "--redact")
+    leaks = {name: re.findall(rb".{,40}Zq.{,20}", data) for name, data in files.items() if b"Zq" in data}
+    assert not leaks and not any("Zq" in name for name in files)
+    assert json.loads(files["config/consumerOffset.json"])["offsetTable"]
+
+
 def test_names_are_replaced_where_they_stand_alone() -> None:
     """Longer names first; parts of other words stay."""
     redaction = Redaction()
