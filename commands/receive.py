@@ -222,9 +222,11 @@ def receive(
 
     --archive copies each log file that is full to DIR|URL/commitlog, compressed with zstd: a folder, or
     S3 and other places that the extra `remote` reaches. A copy counts after it was read again and compared.
-    The options above then delete only files that are in the archive; a failure to copy is reported and tried
-    again, and deletes nothing. The next run goes on with the next file. Commands that read a store also read
-    the archive, for example `rmqtool dump URL`. Each log needs a place of its own.
+    The options above then delete only files that are in the archive: right before it deletes a file, the
+    command looks for the copy, and makes a missing one again. A failure to copy is reported and tried again,
+    and deletes nothing. The next run goes on with the next file; it is an error if the folder of the archive
+    is gone. Commands that read a store also read the archive, for example `rmqtool dump URL`. Each log needs
+    a place of its own.
 
     --metrics listens on 127.0.0.1 only.
 

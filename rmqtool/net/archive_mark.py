@@ -1,18 +1,32 @@
 """Up to where the log of a store that receives is in which archive: the file `archiveCheckpoint`.
 
-12345678 s3://bucket/logs
+    12345678 s3://bucket/logs
+    12345678 /backups/logs
+
+It saves comparing copies again. That a copy is still there is not known from it.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rmqtool.errors import FormatError
 from rmqtool.lazy_pattern import pattern
 from rmqtool.storage import config_files
+from rmqtool.storage.remote_url import is_url, local_path, parse
 
 MARK_FILE = "archiveCheckpoint"
 _MARK = pattern(rb"(0|[1-9][0-9]{0,17}) ([^\n]{1,4000})\n")
+
+
+def archive_name(text: str) -> str:
+    """The name of an archive in the mark: an absolute path without links, or a URL without secrets.
+
+    Raises UsageError for an invalid URL.
+    """
+    text = local_path(text) or text
+    return str(parse(text)) if is_url(text) else os.path.realpath(text)
 
 
 def read_mark(root: Path) -> tuple[int, str] | None:
@@ -26,13 +40,12 @@ def read_mark(root: Path) -> tuple[int, str] | None:
     found = _MARK.fullmatch(config_files.read_file(path))
     if found is None:
         raise FormatError("it does not say up to where the log is archived", path=path, hint="delete it")
-    return int(found[1]), found[2].decode("utf-8", "replace")
+    return int(found[1]), os.fsdecode(found[2])
 
 
 def save_mark(root: Path, offset: int, archive: str) -> None:
     """Note that the log is in the archive up to a physical offset. Raises UnwritableError."""
-    data = f"{offset} {archive}\n".encode("utf-8", "replace")
-    config_files.replace_file(root, MARK_FILE, data)
+    config_files.replace_file(root, MARK_FILE, os.fsencode(f"{offset} {archive}\n"))
 
 
 def lower_mark(root: Path, offset: int, file_size: int) -> None:

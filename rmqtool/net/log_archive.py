@@ -4,6 +4,10 @@
 
 rmqtool reads the archive as a store. A copy counts once it was read again and is equal to its file. A thread
 of its own ships the files in their order; what fails is tried again, and deletes nothing.
+
+An archive may be emptied, or lie on a disk that is no longer mounted. So copies that `archiveCheckpoint`
+counts are looked for at the start, and all copies once more before their files are deleted; a copy that is
+gone is made again. Looking takes no full comparison: a file of a plausible size that begins as its log file.
 """
 
 from __future__ import annotations
@@ -15,22 +19,32 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError
-from rmqtool.net.archive_mark import read_mark, save_mark
+from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError, UnwritableError
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.net.archive_mark import MARK_FILE, archive_name, read_mark, save_mark
 from rmqtool.report.export.outputs import Draft, OutputTarget
-from rmqtool.storage.open_files import reading
+from rmqtool.storage.open_files import read_head, reading
 from rmqtool.storage.output_guard import keep_out_of
 
 if TYPE_CHECKING:
     from rmqtool.net.replica import Replica
 
 _PIECE = 4 << 20
+_HEAD = 4 << 10
 _LOOK_SECONDS = 0.2
 _RETRY_SECONDS = 10.0
 
 
 class _StoppedError(Exception):
     """The run ends in the middle of a file."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """Are the copies of all log files that end by `until` there? Up to `found`; -1: not known yet."""
+
+    until: int
+    found: int = -1
 
 
 class LogArchive:
@@ -43,18 +57,25 @@ class LogArchive:
         UsageError: a URL that names no place.
         MissingCodecError: a package for it is not installed.
         RefusedError: it is inside the store.
-        UnwritableError: it cannot be reached.
+        UnwritableError: it cannot be reached, or is gone although it had files of this log.
+        UnreadableError, FormatError: the mark of the store.
     """
 
     def __init__(self, url: str, replica: Replica, until: Callable[[], int]) -> None:
         """Of the place `url`; `until` gives the physical offset up to which files may be shipped."""
         self.failure: RmqtoolError | None = None
+        self._name = archive_name(url)
         self._target = OutputTarget.of_folder(url)
         if self._target.local is not None:
             keep_out_of(replica.root, self._target.local, "an archive")
         self._replica = replica
         self._until = until
         self._archived = -1
+        self._compared = -1  # up to there copies were compared by this run or one before it
+        self._question: _Question | None = None
+        mark = read_mark(replica.root)
+        self._has_files = mark is not None and mark[1] == self._name
+        self._check_place()
         self._bug: Exception | None = None
         self._stop = Event()
         self._thread: Thread | None = None
@@ -73,21 +94,48 @@ class LogArchive:
         """Begin, unless it has begun. Raises UnreadableError, FormatError."""
         if self._thread is not None:
             return
-        replica, start = self._replica, self._replica.start
+        replica = self._replica
         mark = read_mark(replica.root)
-        if mark is not None and mark[1] == self._target.shown and mark[0] <= replica.end:
-            start = max(start, mark[0])
-        self._archived = start
+        is_known = mark is not None and mark[1] == self._name and mark[0] <= replica.end
+        self._compared = mark[0] if mark is not None and is_known else -1
+        self._archived = replica.start
         self._stop.clear()
         self._thread = Thread(target=self._run, name="archive", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End; a file that is being shipped is left to the next run."""
+        self._question = None
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether what `look_for` was called with has not been answered."""
+        return self._thread is not None and self._question is not None and self._question.found < 0
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether `take_answer` has an answer."""
+        return self._question is not None and self._question.found >= 0
+
+    def look_for(self, until: int) -> None:
+        """Have the thread look for the copies of the log files that end by a physical offset."""
+        self._question = _Question(until)
+
+    def take_answer(self) -> int:
+        """The physical offset up to which the copies were found just now; -1 if unknown. It holds once."""
+        question = self._question
+        if question is None or question.found < 0:
+            return -1
+        self._question = None
+        return question.found
+
+    def forget(self) -> None:
+        """Give up the question: its answer would be too old when it is used."""
+        self._question = None
 
     def raise_bug(self) -> None:
         """Raise what ended the thread, if it is not one of rmqtool's errors."""
@@ -99,8 +147,11 @@ class LogArchive:
         while not self._stop.wait(wait):
             wait = _LOOK_SECONDS
             try:
+                self._look()
                 while not self._stop.is_set() and self._archived + self._replica.file_size <= self._until():
                     self._ship(self._archived)
+                    self._archived += self._replica.file_size
+                    self._look()
                 self.failure = None
             except _StoppedError:
                 return
@@ -110,10 +161,43 @@ class LogArchive:
                 self._bug = error
                 return
 
+    def _look(self) -> None:
+        """Find the answer to `look_for`."""
+        question, start = self._question, self._replica.start
+        if question is None or question.found >= 0:
+            return
+        while start < question.until:
+            if self._stop.is_set() or question is not self._question:
+                return
+            self._ship(start)
+            start += self._replica.file_size
+        question.found = start
+
+    def _check_place(self) -> None:
+        """Raise UnwritableError if the archive is gone: it must not begin again on the disk below it."""
+        if self._has_files and self._target.is_missing():
+            raise UnwritableError(
+                "the archive is not there, but it has files of this log", path=self._target.shown,
+                hint=f"mount it; or, if it is gone for ever, delete {self._replica.root / MARK_FILE}",
+            )  # fmt: skip
+
+    def _has_copy(self, path: Path, name: str) -> bool:
+        """Whether there is what can be the copy of a file that was compared with it before."""
+        size, whole = self._target.size_of(name), self._replica.file_size
+        if size is None or not whole >> 15 <= size <= whole + (whole >> 4) + _HEAD:
+            return False
+        head = read_head(path, _HEAD) or b""
+        with self._target.reading(name) as found:
+            return bool(pa.CompressedInputStream(found, "zstd").read(len(head)) == head)
+
     def _ship(self, start: int) -> None:
         """Put the log file that begins at a physical offset into the archive, unless it is there."""
+        self._check_place()
         path = self._replica.path_of(start)
         name = f"commitlog/{path.name}.zst"
+        end = start + self._replica.file_size
+        if end <= self._compared and self._has_copy(path, name):
+            return
         if not self._target.exists(name):
             draft = self._target.begin(name)
             try:
@@ -123,9 +207,9 @@ class LogArchive:
                 draft.abort()
                 raise
         self._compare(path, name)
-        end = start + self._replica.file_size
-        save_mark(self._replica.root, end, self._target.shown)
-        self._archived = end
+        if end > self._compared:
+            save_mark(self._replica.root, end, self._name)
+            self._has_files, self._compared = True, end
 
     def _compress(self, path: Path, draft: Draft) -> None:
         """Write a frame of zstd for each piece of a file."""

@@ -242,10 +242,22 @@ class Receiver:
         dispatching.raise_failure(waits=False)
 
     def _finish_archive(self) -> None:
-        """Wait until all full files are in the archive. Raises as `run`, also what made that fail."""
-        while self._archive is not None and not self._archive.is_complete:
-            if self._archive.failure is not None:
-                raise self._archive.failure
+        """Wait until all full files are in the archive, and delete old ones.
+
+        Raises as `run`, also what made that fail.
+        """
+        archive, replica = self._archive, self._replica
+        if archive is None or replica is None:
+            return
+        self._wait_for_archive(archive, lambda: archive.is_complete)
+        self._expire(replica)
+        self._wait_for_archive(archive, lambda: not archive.is_looking)
+        self._expire(replica)
+
+    def _wait_for_archive(self, archive: LogArchive, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            if archive.failure is not None:
+                raise archive.failure
             self._pause(_LEVEL_SECONDS)
 
     def _look(self) -> None:
@@ -318,6 +330,8 @@ class Receiver:
                 self._step(replica, connection, stream)
         finally:
             connection.close()
+            if self._archive is not None:
+                self._archive.forget()
 
     def _step(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
         got = False
@@ -335,7 +349,7 @@ class Receiver:
             self._flush(replica)
         connection.keep_alive()
         self._look_at_config()
-        if stream.is_compared and time.monotonic() - self._expired_at >= _EXPIRE_SECONDS:
+        if stream.is_compared and self._is_expiry_due():
             self._expire(replica)
         if stream.is_compared:
             with self._hold():
@@ -373,8 +387,13 @@ class Receiver:
         if stream.is_cut:
             self._is_done = True
 
+    def _is_expiry_due(self) -> bool:
+        """As often as a broker, and when it is known which files have copies in the archive."""
+        has_answer = self._archive is not None and self._archive.has_answer
+        return has_answer or time.monotonic() - self._expired_at >= _EXPIRE_SECONDS
+
     def _expire(self, replica: Replica) -> None:
-        """Delete old files, as often as a broker does."""
+        """Delete old files; with an archive, those whose copies it has found, and have it look for others."""
         self._expired_at = time.monotonic()
         request, rules = self._request, []
         if request.max_age_seconds is not None:
@@ -383,10 +402,15 @@ class Receiver:
             rules.append(OwnRules(before_offset=replica.flushed - request.max_bytes))
         if rules and replica.flushed > replica.start:
             with self._hold():
-                until = replica.flushed if self._dispatching is None else self._dispatching.saved
+                now_ms = time.time_ns() // 1_000_000
+                saved = until = replica.flushed if self._dispatching is None else self._dispatching.saved
                 if self._archive is not None:
-                    until = min(until, self._archive.archived)
-                self.progress.expired += replica.expire(rules, until, time.time_ns() // 1_000_000)
+                    until = min(saved, self._archive.take_answer())
+                self.progress.expired += replica.expire(rules, until, now_ms)
+                if self._archive is not None and not self._archive.is_looking:
+                    going = replica.expired(rules, min(saved, self._archive.archived), now_ms)
+                    if going:
+                        self._archive.look_for(going[-1].end)
 
     def _is_flush_due(self, replica: Replica) -> bool:
         """Bytes that are not flushed must not reach beyond what is compared after a loss of power."""

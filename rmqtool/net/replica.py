@@ -312,16 +312,8 @@ class Replica:
         return arriving.position - position, Reached(records, newest)
 
     def expire(self, rules: Iterable[OwnRules], until: int, now_ms: int) -> int:
-        """Delete the oldest log files that one of the rules lets go and that end by `until`; their bytes.
-
-        As in a broker, files go in their order, and the last one and the one with the newest message stay.
-        Raises UnreadableError, UnwritableError.
-        """
-        files = [_log_file(file) for _, file in sorted(self._held_files().items())]
-        disks = Disks({}, (), 0)
-        decided = [by_own_rules(files, (), disks, rule, now_ms, self.flushed) for rule in rules]
-        going = max((sum(each.expires for each in one) for one in decided), default=0)
-        gone = [file for file in files[:going] if file.end <= until]
+        """Delete the log files that `expired` finds; their bytes. Raises UnreadableError, UnwritableError."""
+        gone = self.expired(rules, until, now_ms)
         for file in gone:
             path = Path(file.path)
             disk.remove(path)
@@ -329,6 +321,18 @@ class Replica:
             self._files.pop(file.start, None)
             self.start = file.end
         return sum(file.size for file in gone)
+
+    def expired(self, rules: Iterable[OwnRules], until: int, now_ms: int) -> list[LogFile]:
+        """The oldest log files that one of the rules lets go and that end by `until`.
+
+        As in a broker, files go in their order, and the last one and the one with the newest message stay.
+        Raises UnreadableError.
+        """
+        files = [_log_file(file) for _, file in sorted(self._held_files().items())]
+        disks = Disks({}, (), 0)
+        decided = [by_own_rules(files, (), disks, rule, now_ms, self.flushed) for rule in rules]
+        going = max((sum(each.expires for each in one) for one in decided), default=0)
+        return [file for file in files[:going] if file.end <= until]
 
     def _held_files(self) -> dict[int, StoreFile]:
         """The files up to the end, by their starts."""

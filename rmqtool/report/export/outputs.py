@@ -181,6 +181,19 @@ class OutputTarget:
                 return False
             return bool(self._filesystem.get_file_info(self._path(name)).type == fs.FileType.Directory)
 
+    def is_missing(self) -> bool:
+        """Whether its own folder does not exist; never in an object store, which has none."""
+        with self._explained("look for", ""):
+            if self._kind == "objects":
+                return False
+            return bool(self._filesystem.get_file_info(self._base).type == fs.FileType.NotFound)
+
+    def size_of(self, name: str) -> int | None:
+        """Bytes of a file; None if there is no plain file of that name."""
+        with self._explained("look for", name):
+            found = self._filesystem.get_file_info(self._path(name))
+            return int(found.size or 0) if found.type == fs.FileType.File else None
+
     def remove_all(self, name: str) -> int:
         """Delete every file `name` here and in the folders below, drafts included; returns their number."""
         wanted = {name, f".{name}{PART}"}

@@ -10,14 +10,17 @@ import pytest
 import zstandard
 
 from rmqtool import StoreWriter
-from rmqtool.errors import RefusedError, UnwritableError
+from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
 from rmqtool.net import log_archive
 from rmqtool.net import receive as receive_module
 from rmqtool.net.archive_mark import MARK_FILE, lower_mark, read_mark, save_mark
+from rmqtool.net.ha_connection import Address
 from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
 from rmqtool.read.store import Store
 from tests.support.remote import KEY, SECRET, s3_server, upload
 from tests.support.replication import FILE_SIZE, log_of, make_master, put, receive, sending
+
+_NOWHERE = Address("127.0.0.1", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +143,99 @@ def test_another_file_of_the_name_is_refused(master: Path, tmp_path: Path, damag
     assert read_mark(copy) == (2 * FILE_SIZE, str(place))
     assert log_of(copy)[-FILE_SIZE:] == log_of(master)[-FILE_SIZE:]
     assert (copy / "commitlog" / third.stem).exists()
+
+
+@pytest.mark.parametrize("loss", ["emptied", "one file", "cut", "of another log"])
+def test_a_mark_is_not_a_copy(master: Path, tmp_path: Path, loss: str) -> None:
+    """What the mark counts, but the archive has lost, is shipped again before it is deleted, or refused."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    with sending(master) as sender:
+        receive(sender.address, copy, archive=str(place))
+    files = sorted((place / "commitlog").iterdir())
+    for path in files if loss == "emptied" else files[1:2]:
+        if loss == "cut":
+            path.write_bytes(b"")
+        elif loss == "of another log":
+            path.write_bytes(files[0].read_bytes())
+        else:
+            path.unlink()
+    with sending(master) as sender:
+        if loss in ("cut", "of another log"):
+            with pytest.raises(RmqtoolError, match="another file|cannot read"):
+                receive(sender.address, copy, archive=str(place), max_bytes=1)
+            assert log_of(copy) == log_of(master)
+            return
+        assert receive(sender.address, copy, archive=str(place), max_bytes=1).expired == 5 * FILE_SIZE
+    assert archived(place) + log_of(copy) == log_of(master)
+
+
+def test_a_copy_is_lost_while_it_receives(master: Path, tmp_path: Path) -> None:
+    """Copies are looked for before each deletion, not only at the start."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    request = ReceiveRequest(_NOWHERE, ha_only=True, file_size=FILE_SIZE, archive=str(place))
+
+    def tick(progress: Progress) -> None:
+        if progress.archived == 5 * FILE_SIZE and request.max_bytes is None:
+            (place / "commitlog" / f"{FILE_SIZE:020}.zst").unlink()
+            request.max_bytes = 1
+        if progress.expired == 5 * FILE_SIZE:
+            raise KeyboardInterrupt
+
+    with sending(master) as sender, pytest.raises(KeyboardInterrupt):
+        request.address = sender.address
+        Receiver(request, copy, note=lambda text: None, tick=tick).run()
+    assert archived(place) + log_of(copy) == log_of(master)
+
+
+def test_the_mark_names_one_place(master: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same relative path in another folder is another archive, which gets all files first."""
+    copy = tmp_path / "copy"
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with sending(master) as sender:
+            receive(sender.address, copy, archive="A", max_bytes=None if name == "one" else 1)
+        assert read_mark(copy) == (5 * FILE_SIZE, str(tmp_path / name / "A"))
+    assert archived(tmp_path / "two" / "A") + log_of(copy) == log_of(master)
+
+
+def test_an_archive_that_is_gone(master: Path, tmp_path: Path) -> None:
+    """As a disk that is not mounted: an error, nothing is made there, nothing is deleted."""
+    copy, place = tmp_path / "copy", tmp_path / "disk" / "archive"
+    with sending(master) as sender:
+        receive(sender.address, copy, archive=str(place))
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    with sending(master) as sender:
+        with pytest.raises(UnwritableError, match="the archive is not there"):
+            receive(sender.address, copy, archive=str(place), max_bytes=1)
+        assert not (tmp_path / "disk").exists()
+        assert log_of(copy) == log_of(master)
+        (copy / MARK_FILE).unlink()
+        assert receive(sender.address, copy, archive=str(place)).archived == 5 * FILE_SIZE
+
+
+def test_an_archive_that_goes(master: Path, tmp_path: Path) -> None:
+    """While it receives: no archive begins in its place, and it goes on once the archive is back."""
+    copy, place, away = tmp_path / "copy", tmp_path / "archive", tmp_path / "away"
+    request = ReceiveRequest(_NOWHERE, ha_only=True, file_size=FILE_SIZE, archive=str(place))
+    notes: list[str] = []
+
+    def tick(progress: Progress) -> None:
+        if progress.archived == 5 * FILE_SIZE and request.max_bytes is None:
+            place.rename(away)
+            request.max_bytes = 1
+        if notes and away.exists():
+            assert progress.expired == 0
+            assert not place.exists()
+            away.rename(place)
+        if progress.expired == 5 * FILE_SIZE:
+            raise KeyboardInterrupt
+
+    with sending(master) as sender, pytest.raises(KeyboardInterrupt):
+        request.address = sender.address
+        Receiver(request, copy, note=notes.append, tick=tick).run()
+    assert "the archive is not there" in notes[0]
+    assert archived(place) + log_of(copy) == log_of(master)
 
 
 def test_marks(tmp_path: Path) -> None:
