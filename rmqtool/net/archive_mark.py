@@ -11,22 +11,33 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, UsageError
 from rmqtool.lazy_pattern import pattern
+from rmqtool.sizes import short
 from rmqtool.storage import config_files
 from rmqtool.storage.remote_url import is_url, local_path, parse
 
 MARK_FILE = "archiveCheckpoint"
-_MARK = pattern(rb"(0|[1-9][0-9]{0,17}) ([^\n]{1,4000})\n")
+_NAME = pattern(rb"[^\n\0]{1,4000}")
+_MARK = pattern(rb"(0|[1-9][0-9]{0,17}) ([^\n\0]{1,4000})\n")
 
 
 def archive_name(text: str) -> str:
     """The name of an archive in the mark: an absolute path without links, or a URL without secrets.
 
-    Raises UsageError for an invalid URL.
+    Raises UsageError for a text that names no place, or one that the mark cannot hold.
     """
-    text = local_path(text) or text
-    return str(parse(text)) if is_url(text) else os.path.realpath(text)
+    place = local_path(text) or text
+    if not place:
+        raise UsageError("the archive has no name", hint="--archive . is the current folder")
+    name = str(parse(place)) if is_url(place) else _real(place)
+    if _NAME.fullmatch(os.fsencode(name)) is None:
+        raise UsageError(f"the archive {short(text)} has a line break or NUL in its name, or too long a name")
+    return name
+
+
+def _real(path: str) -> str:
+    return path if "\0" in path else os.path.realpath(path)
 
 
 def read_mark(root: Path) -> tuple[int, str] | None:

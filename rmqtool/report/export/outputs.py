@@ -212,6 +212,9 @@ class OutputTarget:
     def reading(self, name: str) -> Iterator[Any]:
         """The bytes of a file as they are, in a `pyarrow.NativeFile`. Raises UnwritableError."""
         with self._explained("read", name):
+            # To open a pipe would block until something writes into it.
+            if self._kind == "local" and not stat.S_ISREG(Path(self._path(name)).stat().st_mode):
+                raise UnwritableError("cannot read: it is not a plain file", path=self.name_of(name))
             with self._filesystem.open_input_stream(self._path(name), compression=None) as stream:
                 yield stream
 

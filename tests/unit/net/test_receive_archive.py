@@ -10,10 +10,11 @@ import pytest
 import zstandard
 
 from rmqtool import StoreWriter
-from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
+from rmqtool.cli import main
+from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.net import log_archive
 from rmqtool.net import receive as receive_module
-from rmqtool.net.archive_mark import MARK_FILE, lower_mark, read_mark, save_mark
+from rmqtool.net.archive_mark import MARK_FILE, archive_name, lower_mark, read_mark, save_mark
 from rmqtool.net.ha_connection import Address
 from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
 from rmqtool.read.store import Store
@@ -236,6 +237,32 @@ def test_an_archive_that_goes(master: Path, tmp_path: Path) -> None:
         Receiver(request, copy, note=notes.append, tick=tick).run()
     assert "the archive is not there" in notes[0]
     assert archived(place) + log_of(copy) == log_of(master)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_not_a_file_is_refused(master: Path, tmp_path: Path, kind: str) -> None:
+    """With the name of a copy: nobody waits for what a pipe never brings."""
+    copy, place = tmp_path / "copy", tmp_path / "archive"
+    path = place / "commitlog" / f"{FILE_SIZE:020}.zst"
+    path.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with sending(master) as sender, pytest.raises(UnwritableError, match="not a plain file") as caught:
+        receive(sender.address, copy, archive=str(place), max_bytes=1)
+    assert str(caught.value.path) == str(path)
+    assert log_of(copy) == log_of(master)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "file:///a%0Ab", "file:///a%00b", "x" * 4001, "s3://"])
+def test_names_of_no_archive(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A usage error before the broker is asked."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        archive_name(name)
+    assert main(["receive", "127.0.0.1:1", "store", "--archive", name]) == 2
+    assert not any(tmp_path.iterdir())
 
 
 def test_marks(tmp_path: Path) -> None:
