@@ -34,6 +34,7 @@ from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import opened
+from rmqtool.storage.output_guard import real_path
 from rmqtool.storage.profile import Profile, profile_named, written_by
 from rmqtool.storage.roots import is_store
 from rmqtool.storage.source import first_nonzero, open_source
@@ -473,6 +474,7 @@ def open_replica(
     path = path.absolute()
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RefusedError("is not a folder", path=path)
+    path = real_path(path)
     if not path.is_dir() or not any(path.iterdir()):
         return _new(path, file_size, profile_named(profile or NEWEST), reserve=reserve)
     if not is_store(path, Listing()):

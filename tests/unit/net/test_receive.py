@@ -386,6 +386,17 @@ def test_stores_that_must_not_be_changed(master: Path, tmp_path: Path) -> None:
         receive(nobody, tmp_path / "new")
 
 
+def test_paths_of_one_store(master: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `..`, or through a linked folder above it, it is the same store."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path / "here")
+    for path in (Path("../copy"), Path("../copy"), tmp_path / "link" / "copy", tmp_path / "copy"):
+        with sending(master) as sender:
+            receive(sender.address, path, dispatch=True)
+    assert log_of(tmp_path / "copy") == log_of(master)
+
+
 def test_a_full_disk(master: Path, tmp_path: Path) -> None:
     """The error names the file; what is whole stays, and the next run goes on."""
     copy = tmp_path / "copy"
