@@ -16,7 +16,7 @@ from rmqtool.formats.index import Shape
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import broker_client
 from rmqtool.net.broker_client import RequestRefusedError
-from rmqtool.net.dispatch_mark import read_mark, save_mark
+from rmqtool.net.dispatch_mark import MARK_FILE, read_mark, save_mark
 from rmqtool.net.ha_connection import Address, ConnectionLostError
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreLayout, detect
@@ -121,8 +121,13 @@ class Dispatching:
             mark = read_mark(root)
             if newest < 0:
                 start, is_open = replica.start, True
+            elif mark is not None and mark[0] > replica.end:
+                raise RefusedError(
+                    f"it says that queues are complete up to {mark[0]}, but the log ends at {replica.end}",
+                    path=root / MARK_FILE, hint=f"delete it, and run rmqtool rebuild {root} --apply",
+                )  # fmt: skip
             elif mark is not None:
-                start, is_open = min(max(mark[0], replica.start), replica.end), mark[1]
+                start, is_open = max(mark[0], replica.start), mark[1]
             elif replica.was_unclean or newest > replica.end:
                 raise RefusedError(
                     "it is not known up to where its queues are complete", path=root,

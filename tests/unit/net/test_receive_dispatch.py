@@ -207,6 +207,24 @@ def test_what_a_failover_cuts_leaves_the_queues(tmp_path: Path) -> None:
                 assert len(list(store.messages(Selection(keys=[f"key{number}"])))) == 1
 
 
+def test_a_mark_beyond_the_log(tmp_path: Path) -> None:
+    """It is not known up to where queues are complete: the end of the log is not taken for it."""
+    root, copy = make_master(tmp_path / "master", 40), tmp_path / "copy"
+    with sending(root) as sender:
+        receive(sender.address, copy, dispatch=True)
+        for mark in (f"{sender.log.end + 1} closed\n", "999999999999 open\n"):
+            (copy / MARK_FILE).write_text(mark)
+            before = queue_files(copy)
+            with pytest.raises(RefusedError, match="but the log ends at") as caught:
+                receive(sender.address, copy, dispatch=True)
+            assert "rmqtool rebuild" in str(caught.value.hint)
+            assert (copy / MARK_FILE).read_text() == mark
+            assert queue_files(copy) == before
+        (copy / MARK_FILE).unlink()
+        receive(sender.address, copy, dispatch=True)
+    check_equal(copy, root)
+
+
 def test_nothing_expires_before_it_is_dispatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Log files whose queues and index are not on the device stay."""
     monkeypatch.setattr(receive_module, "_EXPIRE_SECONDS", 0.0)
