@@ -93,6 +93,7 @@ _TABLES = {
     COMMIT_LOG: "commitLogFileSegmentTable", CONSUME_QUEUE: "consumeQueueFileSegmentTable",
     INDEX: "indexFileSegmentTable",
 }  # fmt: skip
+_TIME_MAX = 1 << 62  # ms; a broker begins with -1
 DELETED = 2
 """The status of a segment that is deleted."""
 
@@ -164,6 +165,9 @@ def decode_index_header(data: bytes) -> IndexHeader:
         )
     if header.items < 0:
         raise FormatError(f"tiered index: {header.items} items")
+    for name in ("begin_timestamp", "end_timestamp"):
+        if not -1 <= getattr(header, name) <= _TIME_MAX:
+            raise FormatError(f"tiered index: {name} {getattr(header, name)} is out of range")
     return header
 
 

@@ -123,6 +123,7 @@ def diff(
 
     Raises:
         InputError: the two have no part in common, for example a commit log file and a queue.
+        UsageError: one is a tiered copy or the logs of compacted topics.
     """
     one, other = (side if isinstance(side, Operand) else look_at(side) for side in (a, b))
     reading = ReadOptions(keep_cache, limiter)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.log_files import Tail
 from rmqtool.queue.consume_queue import Span
@@ -87,8 +87,17 @@ class Operand:
 
 
 def look_at(store: Store) -> Operand:
-    """The side as it is now."""
+    """The side as it is now.
+
+    Raises:
+        UsageError: a tiered copy or compacted logs: their physical offsets are not those of any other log.
+    """
     live, layout = store.live, store.layout
+    if layout.queue_logs is not None:
+        raise UsageError(
+            f"diff does not read {layout.queue_logs.name}", path=layout.queue_logs.folder,
+            hint="`rmqtool copy` makes a store of it",
+        )  # fmt: skip
     reasons = {layout.relative(path): reason for path, reason in layout.unreadable}
     # A running broker dispatches in the order of the log: all records before this offset have units.
     dispatched = store.dispatched_end() if live else -1

@@ -466,3 +466,31 @@ def test_a_copy_has_the_file_size_of_a_broker(cases: Library, tmp_path: Path) ->
     """Not the span between the places of two segments."""
     with Store.open(cases.path(TIERED) / "tiered") as store:
         assert _sizes(store)["commit_log_file_size"] == 1 << 30
+
+
+@pytest.mark.parametrize("sides", [("tiered", "tiered"), ("", "tiered"), ("tiered", "")])
+def test_diff_refuses_a_copy(sides: tuple[str, str], cases: Library, capfd: Capture) -> None:
+    """Its places are not physical offsets of any other log."""
+    paths = [str(cases.path(TIERED) / side) for side in sides]
+    assert main(["diff", *paths]) == EXIT_USAGE
+    assert "diff does not read tiered storage" in capfd.readouterr().err
+    assert main(["diff", str(cases.path(COMPACTED) / "compaction"), paths[0]]) == EXIT_USAGE
+    assert "diff does not read" in capfd.readouterr().err
+
+
+INDEX_FILE = f"{BROKER}/rmq_sys_INDEX/0/INDEX/{FIRST}"
+
+
+@pytest.mark.parametrize("times", [(-(1 << 63), (1 << 63) - 1), (0, (1 << 63) - 1), (-(1 << 62), 0)])
+def test_times_of_an_index_file_out_of_range(times: tuple[int, int], copy: Path) -> None:
+    """One finding on this file; the other checks go on, and so do other commands."""
+    patch(copy / INDEX_FILE, 4, b"".join(time.to_bytes(8, "big", signed=True) for time in times))
+    os.truncate(copy / BROKER / "TopicA/1/CONSUME_QUEUE" / FIRST, 400)
+    for path in (copy, copy / "tiered"):
+        found = findings_of(path)
+        assert [item.path for item in found if item.problem.code == "TS07"] == [
+            str((copy / INDEX_FILE).relative_to(path))
+        ]
+        assert "TS03" in [item.problem.code for item in found]
+    for command in ("info", "doctor"):
+        assert main([command, str(copy / "tiered")]) in (EXIT_OK, EXIT_FINDINGS)
