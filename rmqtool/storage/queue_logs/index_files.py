@@ -7,18 +7,20 @@ topic the metadata do not know, and files that are no index, are left out: `veri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from rmqtool.errors import FormatError
 from rmqtool.formats import index, tiered
 from rmqtool.formats.index import Header, Shape
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.queue_logs.model import Places
 
-ITEMS_LIMIT = 1 << 23
-"""With more items than this the index is not read: they are put in order in memory."""
+BYTES_LIMIT = 128 << 20
+"""If the index files have more bytes than this, slots included, they are not read: items are put in order in
+memory."""
 _SLOTS = 1 << 14
 _MS = 1000
 
@@ -31,12 +33,24 @@ class Items(NamedTuple):
     end_timestamp: int
 
 
-def items_of(data: bytes) -> Items:
-    """The items of a complete index file. Raises FormatError for bytes that are no such file."""
-    header = tiered.decode_index_header(data)
-    start = tiered.INDEX_HEADER.size + tiered.slots_of(header, len(data)) * tiered.INDEX_SLOT.size
-    items = np.frombuffer(data, tiered.INDEX_ITEM.dtype, header.items, start)
-    return Items(items, header.begin_timestamp, header.end_timestamp)
+def items_of(read: Callable[[int, int], bytes], size: int) -> Items:
+    """The items of a complete index file, without its slots.
+
+    Args:
+        read: reads bytes of the file: offset, length. Raises OSError.
+        size: bytes of the file.
+
+    Raises:
+        FormatError: it is no such file, or it has become shorter.
+        OSError: it cannot be read.
+    """
+    header = tiered.decode_index_header(read(0, tiered.INDEX_HEADER.size))
+    slots = tiered.slots_of(header, size)
+    start = tiered.INDEX_HEADER.size + slots * tiered.INDEX_SLOT.size
+    data = read(start, header.items * tiered.INDEX_ITEM.size)
+    if len(data) < header.items * tiered.INDEX_ITEM.size:
+        raise FormatError("tiered index: the file has become shorter")
+    return Items(np.frombuffer(data, tiered.INDEX_ITEM.dtype), header.begin_timestamp, header.end_timestamp)
 
 
 class IndexView:

@@ -325,10 +325,10 @@ class TieredLogs(QueueLogs):
             return None
         if self.metadata.content is None:
             return "without the metadata the topics of its items are not known"
-        items = sum(segment.size // tiered_form.INDEX_ITEM.size for segment in self.found.index_segments)
-        from rmqtool.storage.queue_logs.index_files import ITEMS_LIMIT
+        from rmqtool.storage.queue_logs.index_files import BYTES_LIMIT
 
-        return f"it has more than {ITEMS_LIMIT} items" if items > ITEMS_LIMIT else None
+        size = sum(segment.size for segment in self.found.index_segments)
+        return f"it has more than {BYTES_LIMIT} bytes" if size > BYTES_LIMIT else None
 
     @cached_property
     def _index(self) -> IndexView | None:
@@ -342,7 +342,7 @@ class TieredLogs(QueueLogs):
             try:
                 file = open_file(segment.place)
                 try:
-                    found.append(items_of(file.read(0, segment.size)))
+                    found.append(items_of(file.read, segment.size))
                 finally:
                     file.close()
             except (FormatError, OSError):

@@ -494,3 +494,14 @@ def test_times_of_an_index_file_out_of_range(times: tuple[int, int], copy: Path)
         assert "TS03" in [item.problem.code for item in found]
     for command in ("info", "doctor"):
         assert main([command, str(copy / "tiered")]) in (EXIT_OK, EXIT_FINDINGS)
+
+
+@pytest.mark.parametrize("items", [0, (1 << 31) - 1])
+def test_an_index_file_of_any_size(items: int, copy: Path) -> None:
+    """It is not read: neither its slots nor its items fit in memory."""
+    size = 28 + (8 << 37) + 28 * items
+    patch(copy / INDEX_FILE, 4, bytes(20) + items.to_bytes(4, "big"))
+    os.truncate(copy / INDEX_FILE, size)
+    for path in (copy, copy / "tiered"):
+        (found,) = [item for item in findings_of(path) if item.problem.code in ("UN01", "TS07")]
+        assert found.problem.code == "UN01" and "bytes" in json.dumps(found.row())
