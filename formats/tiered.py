@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
-from rmqtool.formats.fastjson import resolve
+from rmqtool.formats.fastjson import VALUE_LIMIT, resolve
 from rmqtool.formats.parts import GreedyString, Int32sb, Int64sb, Struct
 
 COMMIT_LOG, CONSUME_QUEUE, INDEX = "COMMIT_LOG", "CONSUME_QUEUE", "INDEX"
@@ -94,6 +94,7 @@ _TABLES = {
     INDEX: "indexFileSegmentTable",
 }  # fmt: skip
 _TIME_MAX = 1 << 62  # ms; a broker begins with -1
+_SEGMENT_VALUES = 4  # a segment: an object with at least three fields
 DELETED = 2
 """The status of a segment that is deleted."""
 
@@ -181,13 +182,21 @@ def slots_of(header: IndexHeader, size: int) -> int:
 
 
 def metadata_of(document: Any) -> Metadata:
-    """What tieredStoreMetadata.json says. Raises FormatError for a document of another form."""
+    """What tieredStoreMetadata.json says.
+
+    Raises:
+        FormatError: a document of another form, or its references unfold to more values than one may have.
+    """
     document = resolve(document)
     segments = {}
+    values = 0  # a shared table counts each time it occurs
     for kind, name in _TABLES.items():
         for path, of_path in _table(document, name).items():
             if not isinstance(of_path, dict):
                 raise FormatError(f"tiered metadata: {name} of {str(path)[:80]!r} is not an object")
+            values += len(of_path)
+            if values > VALUE_LIMIT // _SEGMENT_VALUES:
+                raise FormatError(f"JSON: its references unfold to more than {VALUE_LIMIT} values")
             for each in of_path.values():
                 base, size, status = (_integer(each, field) for field in ("baseOffset", "size", "status"))
                 segments[kind, str(path), base] = SegmentMetadata(size, status)

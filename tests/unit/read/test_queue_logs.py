@@ -505,3 +505,16 @@ def test_an_index_file_of_any_size(items: int, copy: Path) -> None:
     for path in (copy, copy / "tiered"):
         (found,) = [item for item in findings_of(path) if item.problem.code in ("UN01", "TS07")]
         assert found.problem.code == "UN01" and "bytes" in json.dumps(found.row())
+
+
+def test_metadata_with_shared_tables(copy: Path) -> None:
+    """References in 60 KB that unfold to a million segments are an error, and nothing else fails."""
+    path = copy / "config" / tiered.METADATA
+    document = tiered_document(path.read_text())
+    table = document["commitLogFileSegmentTable"]
+    table["b0/X/0"] = {str(n): {"baseOffset": n, "size": 0, "status": 1} for n in range(1000)}
+    table |= {f"b0/X/{n}": {"$ref": r"$.commitLogFileSegmentTable.b0\/X\/0"} for n in range(1, 1000)}
+    path.write_text(json.dumps(document))
+    (copy / "config" / f"{tiered.METADATA}.bak").unlink()
+    (found,) = [item for item in findings_of(copy / "tiered") if item.problem.code.startswith("TS")]
+    assert found.problem.code == "TS05" and "unfold" in json.dumps(found.row())
