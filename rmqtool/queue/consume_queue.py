@@ -154,23 +154,34 @@ class _Units(ABC, Generic[UnitT]):
         self, file: StoreFile, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
     ) -> Iterator[tuple[int, UnitT]]:
         """As `numbered`, of one file. After a block of zeros, holes are not read."""
-        numbers, size, is_empty = self.numbers_of(file), self.unit_size, False
-        hole = range(0)  # bytes of the file
+        numbers = self.numbers_of(file)
         begins = range(max(start, numbers.start), min(stop, numbers.stop), block)
-        for begin in reversed(begins) if reverse else begins:
-            end = min(begin + block, begins.stop)
-            low, high = ((number - numbers.start) * size for number in (begin, end))
-            if is_empty:
-                if low not in hole:
-                    hole = range(low, self._open_files.next_data(file.place, low, file.size))
-                if high <= hole.stop:
-                    continue
-            data = self.data(file, begin, end)
-            is_empty = data.count(0) == len(data)
-            if is_empty:
+        at = len(begins) - 1 if reverse else 0
+        while 0 <= at < len(begins):
+            begin = begins[at]
+            data = self.data(file, begin, min(begin + block, begins.stop))
+            if data.count(0) == len(data):
+                at = self._before_hole(file, begins, at) if reverse else self._after_hole(file, begins, at)
                 continue
             units = [pair for pair in enumerate(self.decode(data), begin) if pair[1].is_present]
             yield from reversed(units) if reverse else units
+            at += -1 if reverse else 1
+
+    def _next_data(self, file: StoreFile, number: int) -> int:
+        """The number of the first unit, from this one on, outside of holes; the file's end without one."""
+        first = self.numbers_of(file).start
+        found = self._open_files.next_data(file.place, (number - first) * self.unit_size, file.size)
+        return first + found // self.unit_size
+
+    def _after_hole(self, file: StoreFile, begins: range, at: int) -> int:
+        """The place in `begins` of the next block after that at `at` outside of holes."""
+        found = self._next_data(file, begins[at] + begins.step)
+        return max((found - begins.start) // begins.step, at + 1)
+
+    def _before_hole(self, file: StoreFile, begins: range, at: int) -> int:
+        """The place in `begins` of the last block before that at `at` outside of holes; -1 without one."""
+        stop = begins[at]
+        return bisect_left(range(at), True, key=lambda k: self._next_data(file, begins[k]) >= stop) - 1
 
     def last_unit(self) -> UnitT | None:
         """The newest unit; None in an empty queue."""

@@ -11,12 +11,13 @@ Source: FlatAppendFile#recover, #recoverFileSize, IndexStoreFile; spec 06 sectio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from rmqtool.check.verify.context import Context, Report
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as form
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.problems import Finding, finding
@@ -154,7 +155,7 @@ def _metadata(logs: TieredLogs) -> Iterator[Finding]:
 def _index(logs: TieredLogs) -> Iterator[Finding]:
     """The headers and slots of index segments; entries are checked against records as in any index.
 
-    Slots of an index that is too large to be read are not checked: its items are a part that is not read, UN01.
+    Slots of an index that is too large to be read are not checked: its items are not read either, UN01.
     """
     from rmqtool.storage.queue_logs.index_files import BYTES_LIMIT
 
@@ -212,8 +213,14 @@ def _wrong_slots(read: Any, slots: int, items: int) -> list[int]:
 
 
 def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
-    """The files of log and queue of a compacted topic, which have the same names."""
+    """The files of log and queue of a compacted topic, which have the same names; units that are left out."""
     for queue in logs.found.queues:
+        with suppress(UnreadableError):  # the pass on queues reports it
+            if left_out := logs.sparse_units(queue).left_out:
+                yield finding(
+                    "CC02", _name(logs, queue.units[0]), None, None, units=left_out,
+                    reason="the queue offsets of units are out of range",
+                )  # fmt: skip
         names = [{segment.base for segment in segments} for segments in (queue.log, queue.units)]
         for segment in (*queue.log, *queue.units):
             if segment.base not in names[0] & names[1]:

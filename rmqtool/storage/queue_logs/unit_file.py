@@ -18,6 +18,7 @@ from rmqtool.storage.queue_logs.model import Places, Segment
 if TYPE_CHECKING:
     from rmqtool.storage.buffers import Array
 
+_OFFSETS_STOP = (1 << 62) // UNIT_SIZE
 Read = Callable[[Segment, int, int], bytes]
 """Reads bytes of a segment; fewer at its end. Raises OSError."""
 
@@ -79,11 +80,15 @@ class SparseUnits:
     """The units of a compacted queue, read once: `units` in the order of their queue offsets.
 
     Units without a size were never written; of two units with one queue offset the later one counts.
+    `left_out` is the number of units with a queue offset that no queue has: its byte offset needs 64 bits.
     """
 
     def __init__(self, data: bytes) -> None:
         units = np.frombuffer(data[: len(data) - len(data) % BATCH_UNIT.size], BATCH_UNIT.dtype)
-        units = units[(units["size"] > 0) & (units["base_offset"] >= 0)][::-1]
+        units = units[units["size"] > 0]
+        possible = (units["base_offset"] >= 0) & (units["base_offset"] < _OFFSETS_STOP)
+        self.left_out = int(len(units) - np.count_nonzero(possible))
+        units = units[possible][::-1]
         offsets = units["base_offset"].astype(np.int64)
         self.offsets, chosen = np.unique(offsets, return_index=True)
         self.units: Array = units[chosen]

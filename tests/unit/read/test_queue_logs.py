@@ -518,3 +518,49 @@ def test_metadata_with_shared_tables(copy: Path) -> None:
     (copy / "config" / f"{tiered.METADATA}.bak").unlink()
     (found,) = [item for item in findings_of(copy / "tiered") if item.problem.code.startswith("TS")]
     assert found.problem.code == "TS05" and "unfold" in json.dumps(found.row())
+
+
+def with_queue_offsets(folder: Path, offsets: list[int]) -> None:
+    """Set the queue offsets of the last units of a compacted queue."""
+    path = sorted((folder / "compactionCq/TopicCompact/0").iterdir())[-1]
+    units = np.frombuffer(path.read_bytes(), BATCH_UNIT.dtype).copy()
+    (used,) = np.nonzero(units["size"])
+    units["base_offset"][used[-len(offsets) :]] = offsets
+    path.write_bytes(units.tobytes())
+
+
+def test_a_far_queue_offset_costs_nothing(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """The numbers between units of a compacted queue are not walked, forwards or backwards."""
+    folder = cases.copy(COMPACTED, tmp_path / "store") / "compaction"
+    with_queue_offsets(folder, [10**12])
+    assert main(["dump", str(folder), "--what", "consumequeue"]) == EXIT_FINDINGS
+    assert capfd.readouterr().out.count("\n") == 20  # two lines of heads
+    with Store.open(folder) as store:
+        queue = store.queues["TopicCompact", 0]
+        numbers = [number for number, _ in queue.numbered(0, 10**13)]
+        assert len(numbers) == 18 and numbers[-1] == 10**12
+        for block in (1, 7, 4096):
+            for reverse in (False, True):
+                found = [number for number, _ in queue.numbered(0, 10**13, reverse=reverse, block=block)]
+                assert found == (numbers[::-1] if reverse else numbers)
+
+
+def test_a_stray_segment_of_units_far_away(copy: Path, capfd: Capture) -> None:
+    folder = copy / BROKER / "TopicA/0/CONSUME_QUEUE"
+    (folder / tiered.segment_name(20 * 10**12)).write_bytes((folder / FIRST).read_bytes()[-60:])
+    assert main(["dump", str(copy / "tiered"), "--what", "consumequeue"]) == EXIT_FINDINGS
+    with Store.open(copy / "tiered") as store:
+        queue = store.queues["TopicA", 0]
+        numbers = [number for number, _ in queue.numbered(0, 10**13)]
+        assert numbers == [*range(30), *range(10**12, 10**12 + 3)]
+        assert [number for number, _ in queue.numbered(0, 10**13, reverse=True)] == numbers[::-1]
+
+
+def test_queue_offsets_out_of_range(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Units with them are left out, and verify says so; others are found as before."""
+    folder = cases.copy(COMPACTED, tmp_path / "store") / "compaction"
+    with_queue_offsets(folder, [0, (1 << 63) - 1, 1 << 62, -1, 5, 10**15])
+    arguments = ["--topic", "TopicCompact", "--time", "2026-11-23T07:19:10Z"]
+    assert main(["lookup", str(folder), *arguments]) == EXIT_OK
+    (found,) = [item for item in findings_of(folder) if item.problem.code == "CC02"]
+    assert found.detail["units"] == 3 and found.path.startswith("compactionCq/TopicCompact/0/")
