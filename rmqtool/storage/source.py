@@ -27,6 +27,8 @@ from rmqtool.storage.storage import StoragePath
 if TYPE_CHECKING:
     import numpy as np
 
+    from rmqtool.storage.random_file import RandomFile
+
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 WINDOW = 4 << 20
@@ -87,7 +89,7 @@ def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
     return stop
 
 
-def nonzero_end(source: ByteSource, start: int, stop: int) -> int:
+def nonzero_end(source: ByteSource | RandomFile, start: int, stop: int) -> int:
     """The position after the last byte of [start, stop) that is not zero; `start` when there is none."""
     step = _ZERO_BLOCK
     while stop > start:

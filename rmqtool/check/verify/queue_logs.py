@@ -110,8 +110,13 @@ def _tiered_segments(logs: TieredLogs) -> Iterator[Finding]:
                     "TS03", _name(logs, segment), segment.size - cut, cut, reason="it ends inside a unit"
                 )
             if unit == 1 and segments is not logs.found.index_segments and segment.size > SPAN - 8:
-                yield finding("UN01", _name(logs, segment), SPAN - 8, segment.size - SPAN + 8,
-                              what="the end of a segment", form=f"more than {SPAN - 8} bytes")  # fmt: skip
+                yield _too_long(logs, segment)
+
+
+def _too_long(logs: QueueLogs, segment: Segment) -> Finding:
+    """A finding on a segment of a log whose end is not read."""
+    return finding("UN01", _name(logs, segment), SPAN - 8, segment.size - SPAN + 8,
+                   what="the end of a segment", form=f"more than {SPAN - 8} bytes")  # fmt: skip
 
 
 def _metadata(logs: TieredLogs) -> Iterator[Finding]:
@@ -222,6 +227,9 @@ def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
                     reason="the queue offsets of units are out of range",
                 )  # fmt: skip
         names = [{segment.base for segment in segments} for segments in (queue.log, queue.units)]
+        for segment in queue.log:
+            if segment.size > SPAN - 8:
+                yield _too_long(logs, segment)
         for segment in (*queue.log, *queue.units):
             if segment.base not in names[0] & names[1]:
                 yield finding(

@@ -29,12 +29,19 @@ class UnitFile:
     is_near = True
 
     def __init__(
-        self, segments: Sequence[Segment], places: Places, read: Read, start: int, stop: int
+        self,
+        segments: Sequence[Segment],
+        places: Places,
+        read: Read,
+        data_from: Callable[[Segment, int], int],
+        start: int,
+        stop: int,
     ) -> None:
         self.size = stop - start
         self._segments = segments
         self._places = places
         self._read = read
+        self._data_from = data_from
         self._start = start
 
     def read(self, offset: int, length: int) -> bytes:
@@ -65,8 +72,15 @@ class UnitFile:
     def data_from(self, offset: int) -> int:
         """See RandomFile."""
         at = self._start + offset
-        found = (max(segment.base, at) for segment in self._segments if segment.size and segment.end > at)
-        return min(min(found, default=self._start + self.size) - self._start, self.size)
+        found = self._start + self.size
+        for segment in self._segments:  # in the order of their bases
+            if segment.base >= found:
+                break
+            if segment.end > at:
+                data = self._data_from(segment, max(at - segment.base, 0))
+                if data < segment.size:
+                    found = min(found, segment.base + data)
+        return found - self._start
 
     def hole_from(self, offset: int) -> int:
         """See RandomFile."""

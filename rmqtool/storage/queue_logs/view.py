@@ -30,6 +30,7 @@ from rmqtool.storage.queue_logs import compacted, tiered
 from rmqtool.storage.queue_logs.log_file import LogFile
 from rmqtool.storage.queue_logs.model import SPAN, Found, Places, QueueLog, Segment
 from rmqtool.storage.random_file import RandomFile
+from rmqtool.storage.source import nonzero_end
 from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, mounted, path_at, status_of
 from rmqtool.storage.unsupported import Unsupported
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 _LOG, _QUEUES, _INDEX = "commitlog", "consumequeue", "index"
-_BLOCK = 64 << 10
 _UNITS_LIMIT = 1 << 30
 """Bytes of the units of a compacted queue that are read at once; a queue keeps one unit for a key."""
 
@@ -252,12 +252,26 @@ class QueueLogs(Storage):
 
     def _read(self, segment: Segment, offset: int, length: int) -> bytes:
         """Bytes of a segment of units, which stays open."""
-        path = path_at(segment.place)
         with self._lock:
-            file = self._open.get(path)
-            if file is None:
-                file = self._open[path] = open_file(segment.place)
-            return file.read(offset, length)
+            return self._opened(segment).read(offset, length)
+
+    def _data_from(self, segment: Segment, offset: int) -> int:
+        """The first offset in a segment of units, from `offset` on, outside of holes; its end if none.
+
+        `offset` if it cannot be read: reading it gives the error.
+        """
+        try:
+            with self._lock:
+                return self._opened(segment).data_from(offset)
+        except OSError:
+            return offset
+
+    def _opened(self, segment: Segment) -> RandomFile:
+        path = path_at(segment.place)
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = open_file(segment.place)
+        return file
 
     def close(self) -> None:
         """See Storage."""
@@ -316,7 +330,10 @@ class TieredLogs(QueueLogs):
 
         file = self.queue_files[queue.key]
         segments = [segment for segment in queue.units if segment.base % UNIT_SIZE == 0]
-        return UnitFile(segments, self.places[queue.key], self._read, file.offset, file.offset + file.size)
+        return UnitFile(
+            segments, self.places[queue.key], self._read, self._data_from,
+            file.offset, file.offset + file.size,
+        )  # fmt: skip
 
     @cached_property
     def index_reason(self) -> str | None:
@@ -376,14 +393,7 @@ class CompactedLogs(QueueLogs):
 
     def _used(self, file: RandomFile) -> int:
         """A file ends in zeros, without a blank."""
-        stop = file.size
-        while stop > 0:
-            start = max(stop - _BLOCK, 0)
-            written = file.read(start, stop - start).rstrip(b"\0")
-            if written:
-                return start + len(written)
-            stop = start
-        return 0
+        return nonzero_end(file, 0, min(file.size, SPAN))
 
     @cached_property
     def _sparse(self) -> dict[Key, SparseUnits]:

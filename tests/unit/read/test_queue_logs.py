@@ -564,3 +564,23 @@ def test_queue_offsets_out_of_range(cases: Library, tmp_path: Path, capfd: Captu
     assert main(["lookup", str(folder), *arguments]) == EXIT_OK
     (found,) = [item for item in findings_of(folder) if item.problem.code == "CC02"]
     assert found.detail["units"] == 3 and found.path.startswith("compactionCq/TopicCompact/0/")
+
+
+def test_a_compacted_log_that_is_one_hole(cases: Library, tmp_path: Path) -> None:
+    """A sparse file of 1 TB after the records; what no place can name is reported."""
+    folder = cases.copy(COMPACTED, tmp_path / "store") / "compaction"
+    os.truncate(folder / "compactionLog/TopicCompact/0" / f"{0:020}", 1 << 40)
+    assert "UN01" in codes_of(folder)
+    with Store.open(folder) as store:
+        assert len(list(store.messages())) == 18
+
+
+def test_units_of_a_tiered_copy_that_are_one_hole(copy: Path) -> None:
+    """A segment of 1 TB, all but its start a hole: it is skipped."""
+    path = copy / BROKER / "TopicA/0/CONSUME_QUEUE" / FIRST
+    os.truncate(path, 20 << 36)
+    with Store.open(copy / "tiered") as store:
+        queue = store.queues["TopicA", 0]
+        assert [number for number, _ in queue.numbered(0, 1 << 40)] == list(range(30))
+        assert [number for number, _ in queue.numbered(0, 1 << 40, reverse=True)] == [*range(29, -1, -1)]
+    codes_of(copy / "tiered")
