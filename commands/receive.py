@@ -144,7 +144,6 @@ class ReceiveOptions(Group):
 
     def request(self, master: str, zone: tzinfo | None) -> ReceiveRequest:
         """Return what is to be received. Raises UsageError."""
-        from rmqtool.net.archive_mark import archive_name
         from rmqtool.net.ha_connection import Address
         from rmqtool.net.receive import ReceiveRequest
 
@@ -154,8 +153,6 @@ class ReceiveOptions(Group):
         ):
             if given and not self.ha_only:
                 raise UsageError(f"{name} needs --ha-only: otherwise the broker says it")
-        if self.archive is not None:
-            archive_name(self.archive)  # a name that cannot be is an error before the broker is asked
         now_ms = time.time_ns() // 1_000_000
         return ReceiveRequest(
             address=Address(*parse_address(master)),

@@ -25,6 +25,7 @@ from rmqtool.formats.epoch import Entry
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.arriving import PAD
 from rmqtool.net import broker_client
+from rmqtool.net.archive_mark import archive_name
 from rmqtool.net.broker_client import BrokerFacts, RequestRefusedError
 from rmqtool.net.config_sync import ConfigSync
 from rmqtool.net.dispatching import Dispatching
@@ -173,9 +174,11 @@ class Receiver:
             RefusedError: the logs do not belong together, or the store must not be written.
             StoreInUseError: its lock is held.
             FormatError: the master sends what no master sends, or a damaged record.
-            UsageError, UnreadableError, UnwritableError: see `open_replica`.
+            UsageError, UnreadableError, UnwritableError: see `open_replica` and `LogArchive`.
         """
         request = self._request
+        if request.archive is not None:
+            archive_name(request.archive)  # a name that cannot be is an error before the broker is asked
         try:
             self._look()
             facts = self._facts
