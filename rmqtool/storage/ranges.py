@@ -51,8 +51,13 @@ def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray
     """Which of `numbers`, shape (n,), lie in one of `ranges`, which come from `merged`: bool, shape (n,)."""
     import numpy as np
 
-    if not ranges:
+    if not ranges or not len(numbers):
         return np.zeros(len(numbers), bool)
+    # Only ranges near the numbers: there can be one for each of many files.
+    first, last = (
+        bisect_right(ranges, int(edge), key=lambda item: item[0]) for edge in (numbers.min(), numbers.max())
+    )
+    ranges = ranges[max(first - 1, 0) : max(last, 1)]
     # The name of a file may be an offset near the largest i64.
     edges = np.array([(min(low, _LARGEST), min(high, _LARGEST)) for low, high in ranges], np.int64)
     place = np.searchsorted(edges[:, 0], numbers, side="right") - 1

@@ -198,40 +198,49 @@ class QueueLogs(Storage):
         """See Storage."""
         return type(self), (self.folder,)
 
+    @cached_property
+    def _tree(self) -> dict[str, dict[str, os.stat_result]]:
+        """The entries of every folder but the root and index/."""
+        tree = {_LOG: {file.inner.rpartition("/")[2]: status_of(file.size) for file in self.log_files}}
+        tree[_QUEUES] = {}
+        for name, key in sorted(self._folders.items()):
+            topic, _, queue_id = name.partition("/")
+            tree[_QUEUES][topic] = status_of(None)
+            tree.setdefault(f"{_QUEUES}/{topic}", {})[queue_id] = status_of(None)
+            file = self.queue_files.get(key)
+            tree[f"{_QUEUES}/{name}"] = (
+                {} if file is None else {file.inner.rpartition("/")[2]: status_of(file.size)}
+            )
+        return tree
+
+    @cached_property
+    def _index_entries(self) -> dict[str, os.stat_result]:
+        size = 0 if self.index is None else self.index.shape.size
+        return {name.rpartition("/")[2]: status_of(size) for name in self.index_files}
+
+    def _entries(self, inner: str) -> Mapping[str, os.stat_result]:
+        if not inner:
+            names = (_LOG, _QUEUES, *([_INDEX] if self.index_files else []))
+            return {name: status_of(None) for name in names}
+        if inner == _INDEX and self.index is not None:
+            return self._index_entries
+        if inner not in self._tree:
+            raise self._missing(inner)
+        return self._tree[inner]
+
     def entries(self, inner: str) -> Entries:
         """See Storage."""
-        part, _, rest = inner.partition("/")
-        if not inner:
-            return [
-                (name, status_of(None)) for name in (_LOG, _QUEUES, *([_INDEX] if self.index_files else []))
-            ]
-        if inner == _LOG:
-            return [(file.inner.rpartition("/")[2], status_of(file.size)) for file in self.log_files]
-        if inner == _INDEX and self.index is not None:
-            return [(name.rpartition("/")[2], status_of(self.index.shape.size)) for name in self.index_files]
-        if inner == _QUEUES:
-            return [
-                (name, status_of(None)) for name in sorted({each.split("/")[0] for each in self._folders})
-            ]
-        if part == _QUEUES and (key := self._queue_of(rest)) is not None and rest.count("/") == 1:
-            file = self.queue_files.get(key)
-            return [] if file is None else [(file.inner.rpartition("/")[2], status_of(file.size))]
-        ids = [
-            each.split("/")[1] for each in self._folders if part == _QUEUES and each.startswith(f"{rest}/")
-        ]
-        if not ids:
-            raise self._missing(inner)
-        return [(name, status_of(None)) for name in ids]
+        return list(self._entries(inner).items())
 
     def status(self, inner: str) -> os.stat_result:
         """See Storage."""
         folder, _, name = inner.rpartition("/")
         if not inner:
             return status_of(None)
-        for found, status in self.entries(folder):
-            if found == name:
-                return status
-        raise self._missing(inner)
+        found = self._entries(folder).get(name)
+        if found is None:
+            raise self._missing(inner)
+        return found
 
     def _missing(self, inner: str) -> OSError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.show(inner))

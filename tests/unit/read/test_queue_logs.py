@@ -584,3 +584,15 @@ def test_units_of_a_tiered_copy_that_are_one_hole(copy: Path) -> None:
         assert [number for number, _ in queue.numbered(0, 1 << 40)] == list(range(30))
         assert [number for number, _ in queue.numbered(0, 1 << 40, reverse=True)] == [*range(29, -1, -1)]
     codes_of(copy / "tiered")
+
+
+def test_a_view_lists_its_files_once(copy: Path) -> None:
+    """The work for a copy of many queues rises with their number: no status lists a folder again."""
+    with Store.open(copy / "tiered") as store:
+        paths = [file.path for file in (*store.layout.commit_log, *store.layout.index_files)]
+        paths += [file.path for queue in store.layout.unit_queues for file in queue.files]
+        assert len(paths) == 15
+        for path in paths:
+            assert path.stat().st_size > 0 and path.stat() is path.stat(), path
+        with pytest.raises(FileNotFoundError):
+            paths[0].with_name("1").stat()

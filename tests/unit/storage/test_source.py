@@ -26,7 +26,7 @@ from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.spark.package import write_package
 from rmqtool.storage.page_cache import PAGE, resident_bytes
-from rmqtool.storage.ranges import Unreadable, merged
+from rmqtool.storage.ranges import Unreadable, inside, merged
 from rmqtool.storage.source import (
     WINDOW,
     BytesSource,
@@ -544,3 +544,15 @@ def test_every_kernel_is_in_the_hash() -> None:
     }
     assert rooms
     assert rooms <= set(compiled.COMPILED_ROOMS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_inside_of_ranges(seed: int) -> None:
+    """As each number by itself; ranges far from the numbers are not looked at."""
+    random = np.random.default_rng(seed)
+    for _ in range(200):
+        edges = random.integers(-5, 60, (int(random.integers(0, 6)), 2))
+        ranges = merged((int(min(pair)), int(max(pair)) + 1) for pair in edges)
+        numbers = random.integers(-10, 70, int(random.integers(0, 5)))
+        expected = [any(low <= number < high for low, high in ranges) for number in numbers.tolist()]
+        assert inside(ranges, numbers).tolist() == expected
