@@ -582,7 +582,7 @@ class _Task:
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
             start = self.store.commit_log.min_offset
-            if start > 0:
+            if start > 0 and self.store.layout.queue_logs is None:
                 self.writer.note(f"rmqtool: the log begins at {start}; older messages have expired")
             return worst_exit_code(code, self._unread(queues=queues))
         missing = [name for name in request.terms if name not in found]

@@ -69,14 +69,15 @@ class Filled:
             return []
         if request.selection.limit is not None and self._hits >= request.selection.limit:
             return []
-        total = sum(file.size for file in self._store.layout.commit_log)
+        layout = self._store.layout
         is_walk = not all(has_place(self._store, request, name) for name in missing)
         self._is_left_out = (
-            is_walk and total > _SEARCHED_BYTES and request.scan == "auto" and not self._is_met
+            is_walk and layout.log_bytes > _SEARCHED_BYTES and request.scan == "auto" and not self._is_met
         )
         if self._is_left_out:
             return []
-        with self._writer.progress("search for fillers", total) as bar:
+        passed = sum(file.size for file in layout.commit_log)
+        with self._writer.progress("search for fillers", passed) as bar:
             found = candidates(self._store, request, missing, bar.advance)
             shown: list[StoredMessage] = []
             self._ranges = ranges_of(_kept(found, shown))

@@ -63,7 +63,8 @@ def selected(
     if store.live and gap.stop is None:
         stop = store.end_offset()  # past it a broker is writing
     size = sum(
-        max(min(file.end, stop) - max(file.file_from_offset, gap.start), 0) for file in store.commit_log.files
+        max(min(store.layout.written_end(file), stop) - max(file.file_from_offset, gap.start), 0)
+        for file in store.commit_log.files
     )
     if size <= 0:
         return

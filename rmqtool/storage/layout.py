@@ -264,9 +264,13 @@ class StoreLayout:
     @property
     def log_bytes(self) -> int:
         """Bytes of the commit log's files; of queue logs only those of their segments."""
-        if self.queue_logs is not None:
-            return sum(self.queue_logs.written(file.file_from_offset) for file in self.commit_log)
-        return sum(file.size for file in self.commit_log)
+        return sum(self.written_end(file) - file.file_from_offset for file in self.commit_log)
+
+    def written_end(self, file: StoreFile) -> int:
+        """The offset after a commit log file; of queue logs that before the zeros up to the next segment."""
+        if self.queue_logs is None:
+            return file.end
+        return file.file_from_offset + self.queue_logs.written(file.file_from_offset)
 
     @property
     def unit_queues(self) -> tuple[QueueFiles, ...]:

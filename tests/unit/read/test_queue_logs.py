@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -596,3 +597,14 @@ def test_a_view_lists_its_files_once(copy: Path) -> None:
             assert path.stat().st_size > 0 and path.stat() is path.stat(), path
         with pytest.raises(FileNotFoundError):
             paths[0].with_name("1").stat()
+
+
+@pytest.mark.parametrize("scan", ["auto", "always"])
+def test_a_lookup_counts_the_bytes_of_segments(scan: str, cases: Library, capfd: Capture) -> None:
+    """Not those between places, which are more than a search for fillers reads by default."""
+    folder = cases.path(TIERED) / "tiered"
+    assert main(["lookup", str(folder), "--key", "nothing", "--scan", scan]) == EXIT_FINDINGS
+    error = capfd.readouterr().err
+    searched = re.search(r"([\d,]+) bytes of the log", error)
+    assert searched is not None and int(searched[1].replace(",", "")) < 30_000
+    assert "4 GiB" not in error and "expired" not in error
