@@ -25,7 +25,7 @@ from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import reading
 from rmqtool.storage.queue_logs.as_store import as_store
 from rmqtool.storage.queue_logs.find import copies_in
-from rmqtool.storage.queue_logs.model import SPAN, Segment
+from rmqtool.storage.queue_logs.model import INDEX_LIMIT, SPAN, Segment
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
 from rmqtool.storage.storage import path_at
 
@@ -162,15 +162,13 @@ def _index(logs: TieredLogs) -> Iterator[Finding]:
 
     Slots of an index that is too large to be read are not checked: its items are not read either, UN01.
     """
-    from rmqtool.storage.queue_logs.index_files import BYTES_LIMIT
-
     for segment in logs.found.index_segments:
         name = _name(logs, segment)
         try:
             with reading(path_at(segment.place)) as file:
                 header = form.decode_index_header(file.read(0, form.INDEX_HEADER.size))
                 slots = form.slots_of(header, segment.size)
-                wrong = [] if segment.size > BYTES_LIMIT else _wrong_slots(file.read, slots, header.items)
+                wrong = [] if segment.size > INDEX_LIMIT else _wrong_slots(file.read, slots, header.items)
         except FormatError as error:
             yield finding("TS07", name, 0, segment.size, reason=error.message)
             continue

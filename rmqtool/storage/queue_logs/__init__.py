@@ -8,4 +8,4 @@ tiered.py       finds a tiered copy (posix provider)  compacted.py    finds the 
 find.py         which of them a folder is               as_store.py   the layout of a store for them
 """
 
-__all__ = ["as_store", "find", "model", "view"]
+__all__ = ["as_store", "compacted", "find", "model", "view"]

@@ -18,9 +18,6 @@ from rmqtool.formats.index import Header, Shape
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.queue_logs.model import Places
 
-BYTES_LIMIT = 128 << 20
-"""If the index files have more bytes than this, slots included, they are not read: items are put in order in
-memory."""
 _SLOTS = 1 << 14
 _MS = 1000
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SPAN = 2_000_000_000
 """Bytes from the place of a segment to that of the next. A segment has 1 GiB by default. A blank states the
 bytes left in its file in 32 bits, so this cannot be much more."""
+INDEX_LIMIT = 128 << 20
+"""If the index files have more bytes than this, slots included, they are not read: items are put in order in
+memory."""
 
 
 class Segment(NamedTuple):

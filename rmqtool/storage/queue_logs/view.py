@@ -28,7 +28,7 @@ from rmqtool.formats.message import BLANK_MAGIC, BLANK_SIZE
 from rmqtool.storage.open_files import open_file
 from rmqtool.storage.queue_logs import compacted, tiered
 from rmqtool.storage.queue_logs.log_file import LogFile
-from rmqtool.storage.queue_logs.model import SPAN, Found, Places, QueueLog, Segment
+from rmqtool.storage.queue_logs.model import INDEX_LIMIT, SPAN, Found, Places, QueueLog, Segment
 from rmqtool.storage.random_file import RandomFile
 from rmqtool.storage.source import nonzero_end
 from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, mounted, path_at, status_of
@@ -351,10 +351,8 @@ class TieredLogs(QueueLogs):
             return None
         if self.metadata.content is None:
             return "without the metadata the topics of its items are not known"
-        from rmqtool.storage.queue_logs.index_files import BYTES_LIMIT
-
         size = sum(segment.size for segment in self.found.index_segments)
-        return f"it has more than {BYTES_LIMIT} bytes" if size > BYTES_LIMIT else None
+        return f"it has more than {INDEX_LIMIT} bytes" if size > INDEX_LIMIT else None
 
     @cached_property
     def _index(self) -> IndexView | None:
