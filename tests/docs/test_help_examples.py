@@ -29,7 +29,7 @@ PLACES = {
     "/backup/log": "archive",
     "/var/lib/node_exporter/rmqtool.prom": "rmqtool.prom",
 }
-BACKUP_OF_REPAIR = "STORE.rmqtool-backup-20260131T143000"
+BACKUP_OF_REPAIR = "STORE.rmqtool-backup-20260131-143000"
 # Stores in which a command finds what its examples are about.
 STORE_OF = {"recover": "DAMAGED", "expire": "SMALL", "copy": "SMALL"}
 SMALL_FILES = "--commitlog-file-size 64K --queue-file-size 200 --index-slots 10 --index-entries 100"

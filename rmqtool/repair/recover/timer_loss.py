@@ -31,7 +31,7 @@ from rmqtool.storage.open_files import read_head
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
-    from rmqtool.repair.plan.action import ActionKind
+    from rmqtool.repair.plan import ActionKind
     from rmqtool.repair.recover.after import After
     from rmqtool.storage.layout import StoreLayout
 

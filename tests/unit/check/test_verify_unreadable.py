@@ -41,20 +41,20 @@ class TestUnreadable:
         """One finding for the file; units in the queue's other files are still right."""
         path = queue_files(root)[1]
         path.chmod(0)
-        (row,) = rows_as_user(root)
+        (row,) = rows_as_user(root)[0]
         assert (row["problem"], row["path"]) == ("CQ15", str(path.relative_to(root)))
         assert row["detail"] == {"reason": "Permission denied"}
 
     def test_damage_in_the_other_queues_is_still_found(self, root: Path) -> None:
         queue_files(root)[1].chmod(0)
         patch(queue_files(root, 1)[0], 3 * UNIT_SIZE, bytes(UNIT_SIZE))
-        assert [row["problem"] for row in rows_as_user(root)] == ["CQ15", "CQ08"]
+        assert [row["problem"] for row in rows_as_user(root)[0]] == ["CQ15", "CQ08"]
 
     def test_all_files_of_all_queues(self, root: Path) -> None:
         paths = [*queue_files(root), *queue_files(root, 1)]
         for path in paths:
             path.chmod(0)
-        rows = rows_as_user(root)
+        rows = rows_as_user(root)[0]
         assert [row["path"] for row in rows] == [str(path.relative_to(root)) for path in paths]
         assert {row["problem"] for row in rows} == {"CQ15"}
 
@@ -63,7 +63,7 @@ class TestUnreadable:
         names = [log, of_index, root / "checkpoint", root / "config/topics.json"]
         for path in names:
             path.chmod(0)
-        found = {(row["problem"], row["path"]) for row in rows_as_user(root)}
+        found = {(row["problem"], row["path"]) for row in rows_as_user(root)[0]}
         codes = zip(("CL12", "IX11", "CP06", "CP06"), names, strict=True)
         assert found == {(code, str(path.relative_to(root))) for code, path in codes}
 

@@ -308,7 +308,7 @@ class TestSwappedUnits:
             zero(root, message_)
         assert names(salvaged(root).lost) == identity(lost)
         recovered(root, backup=tmp_path / "backup")
-        assert codes(root) == set()
+        assert codes(root) == {"CF08"}  # a store in use without config has lost its offsets
         assert not recovered(root, backup=tmp_path / "again").recovery.is_needed
 
 
@@ -333,7 +333,7 @@ class TestFilesOfOtherQueues:
         assert [(one.sure, one.known_from) for one in result.lost] == [(True, "unit")]
         recovered(root, backup=tmp_path / "backup")
         assert identity([found(root, stored[lost].physical_offset)]) == identity([stored[lost]])
-        assert codes(root) == set()
+        assert codes(root) == {"CF08"}  # a store in use without config has lost its offsets
 
     def test_exchanged_with_another_topic(self, tmp_path: Path) -> None:
         root = tmp_path / "store"
