@@ -62,7 +62,8 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
 def expired_unread(store: Store) -> dict[str, int]:
     """By group, how many messages were deleted before the group consumed them; unknown offsets count as none.
 
-    Groups of the broker itself are left out. The start of a queue is looked for once, whoever reads it.
+    Groups of the broker itself are left out. A queue that cannot be read is among `store.failures`. The start
+    of a queue is looked for once, whoever reads it.
     """
     start = store.commit_log.min_offset
     missed: dict[str, int] = {}
@@ -75,8 +76,11 @@ def expired_unread(store: Store) -> dict[str, int]:
             try:
                 if (topic, queue_id) not in firsts:
                     firsts[topic, queue_id] = queue.first_live(start)
-            except (UnreadableError, OSError):
-                continue  # the overview reports the file
+            except UnreadableError as error:
+                store.note_failure(error)
+                continue
+            except FileNotFoundError:
+                continue  # a live broker has deleted the file
             lost = firsts[topic, queue_id] - max(offset, 0)
             if lost > 0:
                 missed[group] = missed.get(group, 0) + lost

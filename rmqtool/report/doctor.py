@@ -277,19 +277,17 @@ def examine(
         for each in findings:
             walk.found(each)
     findings += _log(store, budget, found, of_log, jobs, progress, walk)
-    if walk is not None:
-        budget = _Budget(read_limit)
+    budget = budget if walk is None else _Budget(read_limit)
     if store.layout.kind == "store":
         ranges = damaged_ranges(findings)
         found.lost = (topics_at_stake(store, ranges) or {}) if ranges else {}
         _starts(store, budget, found, is_live=is_live)
         _disk(store, found, now_ms, is_live=is_live)
         _dispatch(found, is_live=is_live)
-    found.diagnoses += _of_findings(store, findings, is_live=is_live)
-    found.diagnoses += _unread(found, {each.path for each in findings})
-    if store.layout.kind == "store":
         found.missed = expired_unread(store)
-        found.diagnoses += _expired(store, found.missed)
+    found.diagnoses += _of_findings(store, findings, is_live=is_live)
+    found.diagnoses += _unread(store, found, {each.path for each in findings})
+    found.diagnoses += _expired(store, found.missed)
     _lock(found)
     found.diagnoses.sort(key=lambda each: each.rank)
     found.seconds = time.monotonic() - started
@@ -532,9 +530,11 @@ def _by_repair(words: tuple[str, ...]) -> int:
     return _REPAIRS.index(words[1])
 
 
-def _unread(found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:
-    """What the overview could not read; `known` are the paths that a check has reported."""
-    rows = [row for row in found.info["unreadable"] if row["path"] not in known]
+def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterator[Diagnosis]:
+    """What could not be read; `known` are the paths that a check has reported."""
+    late = {store.layout.relative(path): failure.reason for path, failure in store.failures.items()}
+    paths = late | {row["path"]: row["reason"] for row in found.info["unreadable"]}
+    rows = [{"path": path, "reason": reason} for path, reason in paths.items() if path not in known]
     if rows:
         yield Diagnosis(
             "cannot_read", "critical", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
