@@ -580,9 +580,6 @@ def _dispatch(found: Examination, *, is_live: bool) -> None:
         ))  # fmt: skip
 
 
-# The starts
-
-
 def _starts(store: Store, budget: _Budget, found: Examination, *, is_live: bool) -> None:
     """The start of each broker, as far as the limit permits."""
     what, command = "what a broker's start would do", ("rmqtool", "recover", STORE)
@@ -593,6 +590,8 @@ def _starts(store: Store, budget: _Budget, found: Examination, *, is_live: bool)
         failures = {broker: load_failure(store, broker) for broker in BROKERS}
         predictions = _predictions(store, budget, found)
     except RmqtoolError as error:
+        if isinstance(error, UnreadableError):
+            store.note_failure(error)
         found.omissions.append(Omission(what, error.message))
         return
     for broker, failure in failures.items():
