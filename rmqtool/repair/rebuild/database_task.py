@@ -270,7 +270,7 @@ class DatabaseUnits:
         self._writer.finish()
 
     def close(self) -> None:
-        """Close the database; one that is not finished is no database."""
+        """Close the database; one that is not finished cannot be opened as one."""
         self._writer.close()
 
 

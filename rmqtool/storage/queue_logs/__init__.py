@@ -5,6 +5,7 @@ view.py         a `Storage`: commitlog/, consumequeue/ and index/ as a broker ha
 log_file.py     a segment as a file of the log        unit_file.py    a queue as one file of units
 index_files.py  index segments as index files
 tiered.py       finds a tiered copy (posix provider)  compacted.py    finds the logs in compaction/
+folders.py      the folders TOPIC/QUEUE that both have
 find.py         which of them a folder is               as_store.py   the layout of a store for them
 """
 

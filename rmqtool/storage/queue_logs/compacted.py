@@ -13,8 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.queue_logs.folders import queue_folders
 from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray
-from rmqtool.storage.single_file import queue_id_of_name
 
 LOG, UNITS = "compactionLog", "compactionCq"
 _WORK = ("compacting", "replicating")
@@ -41,19 +41,8 @@ def find_logs(folder: Path) -> Found:
 
 def _files(folder: Path, listing: Listing, strays: list[Stray]) -> dict[tuple[str, int], tuple[Segment, ...]]:
     found = {}
-    topics, others = listing.folders_and_others(folder)
-    strays += (Stray(path, "it is not the folder of a topic") for path in others)
-    for topic, place in topics:
-        ids, others = listing.folders_and_others(place)
-        strays += (Stray(path, "it is not the folder of a queue") for path in others)
-        for name, _ in ids:
-            queue_id = queue_id_of_name(name)
-            if queue_id is None or queue_id < 0:
-                strays.append(Stray(folder / topic / name, "it is not the folder of a queue"))
-                continue
-            files, others = listing.mapped_files(folder / topic / name)
-            strays += (
-                Stray(path, "it is not a file of the log") for path in others if path.name not in _WORK
-            )
-            found[topic, queue_id] = tuple(Segment(*file) for file in files)
+    for topic, queue_id, place, _ in queue_folders(folder, listing, strays):
+        files, others = listing.mapped_files(place)
+        strays += (Stray(path, "it is not a file of the log") for path in others if path.name not in _WORK)
+        found[topic, queue_id] = tuple(Segment(*file) for file in files)
     return found

@@ -30,8 +30,8 @@ from rmqtool.formats.tiered import (
 )
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head
+from rmqtool.storage.queue_logs.folders import queue_folders
 from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray
-from rmqtool.storage.single_file import queue_id_of_name
 
 _ABOVE = 4  # folders above the copy in which the store's config is looked for
 _CONFIG = "config"
@@ -79,30 +79,20 @@ def find_segments(broker: Path) -> Found:
     queues: list[QueueLog] = []
     index: tuple[Segment, ...] = ()
     strays: list[Stray] = []
-    topics, others = listing.folders_and_others(broker)
-    strays += (Stray(path, "it is not the folder of a topic") for path in others)
-    for topic, topic_place in topics:
-        ids, others = listing.folders_and_others(topic_place)
-        strays += (Stray(path, "it is not the folder of a queue") for path in others)
-        for name, place in ids:
-            folder = broker / topic / name
-            queue_id = queue_id_of_name(name)
-            if queue_id is None or queue_id < 0:
-                strays.append(Stray(folder, "it is not the folder of a queue"))
-                continue
-            kinds, others = listing.folders_and_others(place)
-            strays += (Stray(path, "it is not a folder of segments") for path in others)
-            segments = {}
-            for kind, _ in kinds:
-                if kind in TYPES:
-                    segments[kind] = tuple(_segments(folder / kind, listing, strays))
-                else:
-                    strays.append(Stray(folder / kind, "it is not a folder of segments"))
-            if topic == INDEX_TOPIC:
-                index += segments.get(INDEX, ())
+    for topic, queue_id, folder, place in queue_folders(broker, listing, strays):
+        kinds, others = listing.folders_and_others(place)
+        strays += (Stray(path, "it is not a folder of segments") for path in others)
+        segments = {}
+        for kind, _ in kinds:
+            if kind in TYPES:
+                segments[kind] = tuple(_segments(folder / kind, listing, strays))
             else:
-                log, units = segments.get(COMMIT_LOG, ()), segments.get(CONSUME_QUEUE, ())
-                queues.append(QueueLog(topic, queue_id, folder, log, units))
+                strays.append(Stray(folder / kind, "it is not a folder of segments"))
+        if topic == INDEX_TOPIC:
+            index += segments.get(INDEX, ())
+        else:
+            log, units = segments.get(COMMIT_LOG, ()), segments.get(CONSUME_QUEUE, ())
+            queues.append(QueueLog(topic, queue_id, folder, log, units))
     queues.sort(key=lambda queue: queue.key)
     return Found(tuple(queues), index, tuple(strays))
 
