@@ -201,11 +201,11 @@ def _queries(
         running = stack.enter_context(session(memory, jobs))
         for each in opened:
             path = each.location.path
-            if each.layout.kind not in ("store", "commitlog"):
+            if not each.layout.has_messages:
                 raise UsageError(f"sql reads stores, not files of kind {each.layout.kind}", path=path)
             if running.temp_folder is not None:
                 keep_out(each.layout, running.temp_folder, "the folder of temporary files", location=path)
-        log_bytes = sum(file.size for each in opened for file in each.layout.commit_log)
+        log_bytes = sum(each.layout.log_bytes for each in opened)
         yield Queries(
             list(zip(names, opened, strict=True)), selection, running, writer, shown.zone, jobs,
             selection.limit, FindingReport(writer), log_bytes,

@@ -161,7 +161,7 @@ def _log_access(store: Store, selection: Selection) -> Access:
     last = _behind_last_file(store, selection, files)
     ranges, left_out = [], 0
     for file in files[first:last]:
-        start, stop = file.file_from_offset, file.end
+        start, stop = file.file_from_offset, layout.written_end(file)
         if end is not None:
             stop = min(stop, end)
         if selection.from_offset is not None and selection.from_offset > start:
@@ -183,7 +183,7 @@ def _log_access(store: Store, selection: Selection) -> Access:
     )
     access = Access(
         "log", (), start=bounds[0], stop=bounds[1], end=end, files_total=len(files),
-        bytes_total=sum(file.size for file in files), reason=reason,
+        bytes_total=layout.log_bytes, reason=reason,
     )  # fmt: skip
     return access.of_ranges(tuple(ranges))
 

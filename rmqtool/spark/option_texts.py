@@ -169,7 +169,8 @@ _STREAMS: Final = {
         "Selects what a stream counts. `commitlog`: physical offsets; every record of the log is read once."
         " `queue`: queue offsets, as in Kafka; only messages that have a unit in a consume queue are read."
         " The default is `queue` if `assign`, or JSON of offsets or times, names queues, otherwise"
-        " `commitlog`. A checkpoint fits only the setting that wrote it."
+        " `commitlog`. A checkpoint fits only the setting that wrote it. A tiered copy and the logs of"
+        " compacted topics need `queue`: physical offsets in them change when a queue gets a segment."
     ),
     "maxOffsetsPerTrigger": (
         "Limits the messages of a micro-batch. They are divided in proportion to the new messages of each"

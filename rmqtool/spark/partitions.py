@@ -112,7 +112,7 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
     for place in places:
         store = open_place(place, options)
         with store:
-            if not (store.layout.is_whole or store.layout.kind == "commitlog"):
+            if not store.layout.has_messages:
                 raise UsageError(
                     f"{place.path} is a file of kind {store.layout.kind}, and Spark reads messages",
                     hint="name a store, a folder of commit log files or one of these files",
@@ -150,7 +150,7 @@ def plan_store(
     from rmqtool.read.access import plan_access
 
     files = [file for file in store.layout.commit_log if file.size]
-    totals = (len(files), sum(file.size for file in files))
+    totals = (len(files), store.layout.log_bytes)
     request = build_request(options, pushed, queues) if pushed.lets_broker(place.broker_name) else None
     if request is None:
         return StorePlan(place, None, None, *totals)

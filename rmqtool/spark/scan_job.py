@@ -255,8 +255,8 @@ def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
 def _records_read(store: Store, selection: Selection, access: Access, total: int) -> int:
     if access.kind == "index":
         return len(access.offsets)
-    end = store.end_offset()
-    whole = sum(max(min(file.end, end) - file.file_from_offset, 0) for file in store.layout.commit_log)
+    end, files, end_of = store.end_offset(), store.layout.commit_log, store.layout.written_end
+    whole = sum(max(min(end_of(file), end) - file.file_from_offset, 0) for file in files)
     if access.kind == "queue":
         total = _records(store, access.queues)
         bounds = (selection.from_offset, selection.to_offset, selection.since, selection.until)

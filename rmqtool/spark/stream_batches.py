@@ -54,6 +54,17 @@ class Limits:
         return Limits(of(self.rows), of(self.size))
 
 
+def _open_log(place: StoreLocation, options: SourceOptions) -> Store:
+    """The store at `place`. Raises UsageError where a record does not keep its offset in the log."""
+    store = open_place(place, options)
+    if store.layout.queue_logs is not None:
+        raise UsageError(
+            f"{place.path} has a log for each queue: physical offsets in it change with its segments",
+            hint="streamOffsets=queue counts by queue offsets",
+        )
+    return store
+
+
 class LogStream:
     """Every record of the logs once, in the order of each log."""
 
@@ -73,7 +84,7 @@ class LogStream:
         from rmqtool.read.access import plan_access
 
         options = self._options
-        with open_place(place, options) as store:
+        with _open_log(place, options) as store:
             low, end = max(store.commit_log.min_offset, 0), store.end_offset()
             if options.from_offset is not None:
                 return min(max(options.from_offset, low), end)
@@ -86,7 +97,7 @@ class LogStream:
         """The ends of the logs."""
         found = {}
         for place in find_places(self._options):
-            with open_place(place, self._options) as store:
+            with _open_log(place, self._options) as store:
                 found[place.broker_name] = store.end_offset()
         return log_offset(found)
 
@@ -110,7 +121,7 @@ class LogStream:
             elif new[name] == 0:
                 found[name] = stop
             else:
-                with open_place(places[name], self._options) as store:
+                with _open_log(places[name], self._options) as store:
                     if name in begins and _is_inside_record(store, begin):
                         what = f"{begin}, up to where it was read, is inside a record: this is another log"
                         report_data_loss(self._options, what, places[name].path)
@@ -165,7 +176,7 @@ class LogStream:
             if name not in places:
                 report_data_loss(self._options, "the store of this broker no longer exists", name)
                 continue
-            with open_place(places[name], self._options) as store:
+            with _open_log(places[name], self._options) as store:
                 low = max(store.commit_log.min_offset, 0)
                 if begin < low and name in begins:
                     what = f"the log starts at {low}, but it was read up to {begin}"

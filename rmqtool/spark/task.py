@@ -117,11 +117,22 @@ class _Damage:
         return rows
 
     def check_files(self, store: Store) -> None:
-        """Raises DataLossError for a file that has gone since the read was planned, if that is an error."""
-        there = {store.layout.relative(file.path) for file in store.layout.commit_log}
+        """Raise DataLossError for a file that has gone since the read was planned, if that is an error.
+
+        Raises:
+            InputError: a queue of queue logs has got a segment since, so that others have other places.
+        """
+        layout = store.layout
+        there = {layout.relative(file.path): file.file_from_offset for file in layout.commit_log}
         for each in self._piece.access.ranges:
             if each.path not in there:
                 self._lost(each.path, each.start)
+            elif there[each.path] != each.file_from_offset:
+                raise InputError(
+                    "segments have been added since the read was planned",
+                    path=self._piece.place.path,
+                    hint="run the query again",
+                )
 
     def _lost(self, path: str, physical_offset: int) -> None:
         what = "the file has gone since the read was planned: its messages are lost"

@@ -257,6 +257,11 @@ class StoreLayout:
         return self.kind in ("store", "tiered", "compacted")
 
     @property
+    def has_messages(self) -> bool:
+        """Whether it has a log, and not only files of queues or of the index."""
+        return self.is_whole or self.kind == "commitlog"
+
+    @property
     def index_file_size(self) -> int:
         """Bytes of an index file of this store."""
         return Shape(self.index_slots, self.index_entries).size

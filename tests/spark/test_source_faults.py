@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,17 @@ def test_a_log_that_is_gone_is_damage(cases: Library) -> None:
     assert read({**given, "mode": "DROPMALFORMED"}) == []
     with pytest.raises(InputError, match="CL26"):
         read({**given, **SMALL, "mode": "FAILFAST"})
+
+
+def test_a_segment_that_was_added_since_the_plan(cases: Library, tmp_path: Path) -> None:
+    """In queue logs records have other places then: an error, not the messages of another queue."""
+    tiered = cases.copy("kind_tiered_540", tmp_path / "store") / "tiered"
+    settings = parse_options({"path": str(tiered), **SMALL})
+    plan = plan_scan(settings)
+    (topic,) = tiered.glob("*/b0/TopicA")
+    shutil.copytree(topic, topic.with_name("Another"))
+    with pytest.raises(InputError, match="segments have been added since the read was planned"):
+        read_pieces(plan, settings)
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,25 @@ def test_several_stores(run: Run, cases: Library) -> None:
 # -- queries from a pipe, and the prompt -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["kind_tiered_540/tiered", "kind_compaction_540/compaction"])
+def test_queue_logs(run: Run, cases: Library, name: str) -> None:
+    """A tiered copy and the logs of compacted topics: every message, and the unit of each."""
+    folder, _, inner = name.partition("/")
+    path = cases.path(folder) / inner
+    with Store.open(path) as store:
+        expected = [
+            {"topic": each.message.topic, "physicalOffset": each.physical_offset, "file": each.file,
+             "u": each.physical_offset}
+            for each in store.messages()
+        ]  # fmt: skip
+    query = (
+        "SELECT m.topic, m.physicalOffset, m.file, u.physicalOffset AS u FROM messages m JOIN consume_queue u"
+        " USING (topic, queueId, queueOffset) ORDER BY 2"
+    )
+    found = run(path, query)
+    assert (found.code, found.rows, found.err) == (0, expected, "") and len(expected) > 15
+
+
 def test_queries_from_a_pipe(run: Run, cases: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other; the first wrong one ends the run."""
 
