@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.append_text import message_result, transaction_notes
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, interrupts_held
 from rmqtool.errors import (
@@ -479,8 +478,7 @@ class _Task:
                 results = [writer.put(QueueChoice(writer, chosen.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
-            message_result(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
-            for result in results
+            result._replace(flushed=result.physical_offset < flushed).row(self._zone) for result in results
         )
         self._output.write_rows(rows, COLUMNS[1:], TABLE_COLUMNS[1:])
         return EXIT_OK
@@ -724,12 +722,26 @@ class _Task:
         """Yield the row of each result; count the messages by topic in `counts`."""
         for number, result in results:
             counts[result.topic] += 1
-            yield message_result(number, result, self._zone)
+            yield {"row": number, **result.row(self._zone)}
 
-    def _note_transactions(self, counts: Mapping[str, int]) -> None:
-        if self._options.transaction is None:
-            for note in transaction_notes(counts):
-                self._output.note(f"rmqtool: {note}")
+    def _note_transactions(self, counts: Counter[str]) -> None:
+        """Note what a broker does with stored half messages and op records; `counts` are by topic."""
+        from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
+
+        if self._options.transaction is not None:
+            return
+        halves = sum(counts[topic] for topic in HALF_TOPICS)
+        ops = sum(counts[topic] for topic in OP_TOPICS)
+        if halves:
+            self._output.note(
+                f"rmqtool: half messages: {halves}; a broker asks the producers whether to commit those that"
+                " no op record names, and discards old ones"
+            )
+        if ops:
+            self._output.note(
+                f"rmqtool: op records: {ops}; each finishes whatever half messages this store has at the"
+                " queue offsets that the op record names"
+            )
 
     def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
         """Show the sums of the input; the writer is closed."""

@@ -101,8 +101,8 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
     from rmqtool.commands import doctor_text
     from rmqtool.report.bundle import parts
     from rmqtool.report.bundle.redaction import names_of
-    from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
-    from rmqtool.report.host import look_at_host
+    from rmqtool.report.doctor.examine import DEFAULT_READ_LIMIT, examine
+    from rmqtool.report.doctor.host import look_at_host
 
     if redaction is not None:
         names_of(store, redaction)

@@ -16,7 +16,7 @@ from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Examination
+    from rmqtool.report.doctor.diagnosis import Examination
 
 ReadLimit = Annotated[
     int | None,
@@ -143,9 +143,10 @@ class _Run(NamedTuple):
             if self.output is None:
                 writer.write_lines(metrics)
             else:
-                from rmqtool.report.doctor import write_file
+                from rmqtool.storage.durable import replace_file
 
-                write_file(self.output, "".join(f"{line}\n" for line in metrics))
+                text = "".join(f"{line}\n" for line in metrics)
+                replace_file(self.output, text.encode("utf-8", "backslashreplace"))
             return found.exit_code
         lines = doctor_text.lines(found, self.command, everything=self.everything)
         writer.write_object(_row(found, self.store), lines)
@@ -158,8 +159,8 @@ class _Run(NamedTuple):
     def examine(self, writer: Output) -> Examination:
         """Examine the store, and the host."""
         from rmqtool.read import kernels
-        from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
-        from rmqtool.report.host import look_at_host
+        from rmqtool.report.doctor.examine import DEFAULT_READ_LIMIT, examine
+        from rmqtool.report.doctor.host import look_at_host
         from rmqtool.storage.output_guard import keep_out
 
         limit = DEFAULT_READ_LIMIT if self.read_limit is None else self.read_limit
@@ -189,7 +190,7 @@ def _nagios(run: _Run, writer: Output) -> int:
 
 def command_line(words: Sequence[str], store: options.StoreOptions) -> str | None:
     """Return a command line for a shell, with the store in the place of STORE; None without words."""
-    from rmqtool.report.doctor import STORE
+    from rmqtool.report.doctor.diagnosis import STORE
 
     given = list(words)
     if not given:
@@ -201,7 +202,7 @@ def command_line(words: Sequence[str], store: options.StoreOptions) -> str | Non
 
 
 def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
-    from rmqtool.report.doctor import next_words
+    from rmqtool.report.doctor.diagnosis import next_words
 
     info = found.info
     return {

@@ -19,7 +19,7 @@ from rmqtool.problems import BY_CODE
 from rmqtool.terminal import counted, escape, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Diagnosis, Examination, Start
+    from rmqtool.report.doctor.diagnosis import Diagnosis, Examination, Start
 
 _WIDTH = 80  # columns, however wide the terminal is: it is read over ssh and pasted into tickets
 _LABEL = 10
@@ -101,7 +101,7 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
     Without `everything` they fit a terminal of 80 columns and 24 lines: the worst results are shown, the
     others named.
     """
-    from rmqtool.report.doctor import next_words
+    from rmqtool.report.doctor.diagnosis import next_words
 
     words = next_words(found)
     head, tail = list(_head(found)), []

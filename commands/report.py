@@ -123,13 +123,13 @@ def _redaction(found: Summary, opened: Store) -> Callable[[str], str]:
 
 def _write(path: Path, pieces: list[bytes], *, replace: bool) -> int:
     """Write the page; return its size in bytes."""
-    from rmqtool.report.doctor import write_file
     from rmqtool.report.export.new_file import write_new
+    from rmqtool.storage.durable import replace_file
 
     if not replace:
         return write_new(path, pieces)
     data = b"".join(pieces)
-    write_file(path, data.decode())
+    replace_file(path, data)
     return len(data)
 
 

@@ -31,7 +31,7 @@ from rmqtool.terminal import counted, escape, format_size
 from rmqtool.times import format_duration, format_time
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Diagnosis, Start
+    from rmqtool.report.doctor.diagnosis import Diagnosis, Start
     from rmqtool.report.summary.collect import Summary
     from rmqtool.storage.layout import StoreLayout
 

@@ -178,7 +178,7 @@ def _next_texts(
 
 
 def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
-    """Yield how many fillers of recover the log has, which are no damage, and the command that lists them."""
+    """Yield how many fillers of recover the log has, no damage, and the command that lists them."""
     if report.fillers:
         count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
         line = store.command("dump", "--tag", TAG)

@@ -153,7 +153,7 @@ def cluster_of(name: str) -> str | None:
         return None
     try:
         return cluster if name_hash(cluster) == digits else None
-    except UnicodeEncodeError:  # bytes that are no UTF-8
+    except UnicodeEncodeError:  # bytes that are not UTF-8
         return None
 
 

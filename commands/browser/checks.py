@@ -21,7 +21,7 @@ from rmqtool.problems import Finding
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Diagnosis
+    from rmqtool.report.doctor.diagnosis import Diagnosis
 
 _STYLES = {"error": "error", "critical": "error", "warning": "warning", "note": "note", "notice": "note"}
 _SHOWN_EVERY = 64 << 20  # bytes between two lines of progress
@@ -176,7 +176,7 @@ class FindingsView(View):
 
     @work(thread=True, group="check", exit_on_error=False)
     def _doctor(self) -> None:
-        from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
+        from rmqtool.report.doctor.examine import DEFAULT_READ_LIMIT, examine
 
         progress = self._progress("doctor")
 

@@ -27,7 +27,7 @@ from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.open_files import OpenFiles, allocated_bytes, head_of, read_head
+from rmqtool.storage.open_files import OpenFiles, head_of, read_head
 
 if TYPE_CHECKING:
     from rmqtool.broker.load import QueueKey
@@ -150,7 +150,7 @@ def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:
 def log_bytes(files: Sequence[StoreFile], start: int) -> int:
     """The bytes from the physical offset `start` to the end of a log; of its last file without holes."""
     whole = sum(min(file.size, max(file.end - start, 0)) for file in files[:-1])
-    return whole + sum(allocated_bytes(file.place, file.size) for file in files[-1:])
+    return whole + sum(file.allocated_bytes for file in files[-1:])
 
 
 def _predict(

@@ -66,7 +66,7 @@ def _close(module: Any, symbol: str) -> None:
 
 
 def _for_numba(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with numba's objects in place of our kernels, inlined functions and intrinsics."""
+    """`function`, with numba's objects instead of our kernels, inlined functions and intrinsics."""
     assert isinstance(function, FunctionType)
     names = set(_names(function.__code__))
     others = {

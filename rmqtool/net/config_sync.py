@@ -1,4 +1,4 @@
-"""The configuration of a master beside its log, in the order that loses nothing.
+"""The configuration of a master, kept with its log, in the order that loses nothing.
 
 The offsets of consumers are fetched first, then the end of the master's log is asked for. They are written
 once the store holds the log up to there, on the device. So no offset in the store is beyond its log: a broker

@@ -35,7 +35,7 @@ class Counters:
         self._left_out_places: set[tuple[str, int, int]] = set()
 
     def request(self, code: int) -> None:
-        """A request has come. Codes that are no request's count together: a client may send any number."""
+        """A request has come. Codes that name no request count together: a client may send any number."""
         self.requests[code if code in _CODES else OTHER_CODE] += 1
 
     def leave_out(self, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:

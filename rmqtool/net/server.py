@@ -305,10 +305,10 @@ class Server:
         queues 20 s later.
         """
         for group in self.context.clients.take_changed():
-            told = Command(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, flag=ONE_WAY)
+            notice = Command(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, flag=ONE_WAY)
             for peer in {id(member.peer): member.peer for member in group.members.values()}.values():
                 if not peer.is_blocked:
-                    peer.send(told)
+                    peer.send(notice)
 
     def _keep_house(self, now: float) -> None:
         self.context.clients.expire(now)

@@ -33,7 +33,7 @@ from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from rmqtool.read.hit_batches import HitBatch
-    from rmqtool.storage.rocksdb.index import Found
+    from rmqtool.storage.rocksdb.messages import Found
 
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called with the ranges and reasons before ranges of the log are scanned, once or twice."""
@@ -225,7 +225,7 @@ class KeySearch:
         database = self.store.layout.rocksdb_messages
         if database is None or self.scan == "always":
             return None
-        from rmqtool.storage.rocksdb.index import find
+        from rmqtool.storage.rocksdb.messages import find
 
         found = find(database, topics, self.wanted.names, self.wanted.kind)
         self.looked.topics = len(topics)

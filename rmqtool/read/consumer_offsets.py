@@ -62,26 +62,22 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
 def expired_unread(store: Store) -> dict[str, int]:
     """By group, how many messages were deleted before the group consumed them; unknown offsets count as none.
 
-    Groups of the broker itself are left out. A queue that cannot be read is among `store.failures`. The start
-    of a queue is looked for once, whoever reads it.
+    Groups of the broker itself are left out. A queue that cannot be read is among `store.failures`.
     """
-    start = store.commit_log.min_offset
     missed: dict[str, int] = {}
-    firsts: dict[tuple[str, int], int] = {}
-    for (topic, group), committed in known_offsets(store)[0].items() if start > 0 else ():
+    if store.commit_log.min_offset == 0:
+        return missed
+    for (topic, group), committed in known_offsets(store)[0].items():
         for queue_id, offset in committed.items():
-            queue = store.queues.get((topic, queue_id))
-            if queue is None or group.startswith(SYSTEM_GROUP_PREFIX):
+            if group.startswith(SYSTEM_GROUP_PREFIX) or (topic, queue_id) not in store.queues:
                 continue
             try:
-                if (topic, queue_id) not in firsts:
-                    firsts[topic, queue_id] = queue.first_live(start)
+                lost = store.first_live(topic, queue_id) - max(offset, 0)
             except UnreadableError as error:
                 store.note_failure(error)
                 continue
             except FileNotFoundError:
                 continue  # a live broker has deleted the file
-            lost = firsts[topic, queue_id] - max(offset, 0)
             if lost > 0:
                 missed[group] = missed.get(group, 0) + lost
     return missed

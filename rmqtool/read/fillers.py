@@ -50,12 +50,12 @@ def lost_by(stored: StoredMessage) -> int:
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 1
 
 
-def ranges_of(found: Iterable[StoredMessage]) -> list[FillerRange]:
-    """The fillers, in the log's order, as ranges."""
+def ranges_of(found: Iterable[StoredMessage], *, by_topic: bool = True) -> list[FillerRange]:
+    """The fillers, in the log's order, as ranges; without `by_topic` the topics do not divide them."""
     ranges: list[FillerRange] = []
     for stored in found:
         count, start = lost_by(stored), stored.physical_offset
-        topic = stored.message.topic if count else None
+        topic = stored.message.topic if count and by_topic else None
         stop = start + stored.message.total_size
         if ranges and (ranges[-1].stop, ranges[-1].topic) == (start, topic):
             last = ranges[-1]

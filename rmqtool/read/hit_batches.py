@@ -2,7 +2,7 @@
 
 What is judged here are sound records with a requested name that the selection wants. All others (damaged
 records, other keys of the same hash, what the selection leaves out) are left to `by_key`, which judges one
-record at a time and says why it is no hit. A test holds the two together.
+record at a time and says why it is not a hit. A test holds the two together.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def selected(
 ) -> Iterator[StoredMessage]:
     """The messages of a selection in a range of the log; a few others may be among them.
 
-    With `queue_offsets` those are left out that state another queue offset and are no batch records.
+    With `queue_offsets` records that state another queue offset are left out, unless they are batch records.
     """
     end = max((file.end for file in store.commit_log.files), default=0)
     stop = end if gap.stop is None else min(gap.stop, end)

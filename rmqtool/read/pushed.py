@@ -172,7 +172,7 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozen
 
 
 def _range(operator: Operator, value: Any, floor: Callable[[Any], tuple[int, bool] | None]) -> Range | None:
-    """Whole numbers that a comparison lets through, half-open; None if the value is no such number."""
+    """Whole numbers that a comparison lets through, half-open; None if the value is not such a number."""
     if operator == "in":
         values: Iterable[Any] = value
         found = [floor(one) for one in values if one is not None]

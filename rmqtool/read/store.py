@@ -112,6 +112,7 @@ class Store:
     def __init__(self, layout: StoreLayout) -> None:
         self.layout = layout
         self._files = OpenFiles()
+        self._first_live: dict[tuple[str, int], int] = {}
         self.commit_log = CommitLog(layout, self._files)
         self.location = Location.of(layout.place, {})
 
@@ -249,6 +250,16 @@ class Store:
         """The queue offset that the next message would get; 0 for an unknown queue."""
         queue = self.queue(topic, queue_id)
         return 0 if queue is None else queue.max_offset()
+
+    def first_live(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the first message that the log still holds; the maximum without one.
+
+        Found once for each queue that exists.
+        """
+        key = topic, queue_id
+        if key not in self._first_live:
+            self._first_live[key] = self.queues[key].first_live(self.commit_log.min_offset)
+        return self._first_live[key]
 
     def end_offset(self) -> int:
         """The physical offset after the last whole record. See `CommitLog.end_offset`."""

@@ -30,11 +30,9 @@ from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
-from rmqtool.storage.queue_logs.find import copies_in
 
 _STATE_MAX = 64 << 10
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
@@ -246,10 +244,8 @@ def _queue_logs(store: Store, spans: Spans) -> list[Info] | None:
 
 def _copies(layout: StoreLayout) -> list[Info]:
     """The tiered copy in the store, and the logs of compacted topics: each is read as a store of its own."""
-    if layout.kind != "store" or layout.root is None:
-        return []
     rows = []
-    for logs in copies_in(layout.root, Listing()):
+    for logs in layout.copies:
         queues = [queue for queue in logs.found.queues if queue.log]
         if queues:
             rows.append({"kind": logs.kind, "path": str(logs.folder), "queues": len(queues)})

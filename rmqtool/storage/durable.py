@@ -285,6 +285,22 @@ def write_new(path: Path, data: Data, *, like: Path | None = None, own: bool = F
         os.close(descriptor)
 
 
+def replace_file(path: Path, data: Data) -> None:
+    """Replace a file that is not part of a store so that at every moment the old or the new one is complete.
+
+    Raises:
+        UnwritableError: the file is then as it was.
+    """
+    new = path.with_name(f".rmqtool-{os.urandom(8).hex()}.new")
+    write_new(new, data, like=path, own=True)
+    try:
+        rename(new, path)
+    except BaseException:
+        with suppress(UnwritableError):  # the first failure is the one to report
+            remove(new)
+        raise
+
+
 def _reserve(descriptor: int, size: int) -> None:
     """Allocate the space; by writing zeros if the system has no call for it."""
     if hasattr(os, "posix_fallocate"):

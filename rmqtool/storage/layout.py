@@ -27,6 +27,7 @@ from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.ledger import PREFIX as LEDGER_PREFIX
 from rmqtool.storage.ledger import Ledger, find_ledger
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import allocated_bytes
 from rmqtool.storage.roots import (
     as_path,
     check_new_log,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from rmqtool.storage.rocksdb.database import Database
     from rmqtool.storage.rocksdb.queues import RocksdbQueue, RocksdbQueues
 
-_OTHER_PARTS = ("checkpoint", "kvStore", "rocksdbstore")
+OTHER_PARTS = ("checkpoint", "kvStore", "rocksdbstore")
 
 LayoutKind = Literal["store", "tiered", "compacted", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]
@@ -107,6 +108,11 @@ class StoreFile:
     def end(self) -> int:
         """The offset after the file's last byte."""
         return self.file_from_offset + self.size
+
+    @property
+    def allocated_bytes(self) -> int:
+        """How many of its bytes are outside its holes."""
+        return allocated_bytes(self.place, self.size)
 
     @property
     def first_record(self) -> int:
@@ -255,6 +261,13 @@ class StoreLayout:
     def is_whole(self) -> bool:
         """Whether it has a log with its queues and index, and not only files of one of them."""
         return self.kind in ("store", "tiered", "compacted")
+
+    @cached_property
+    def copies(self) -> tuple[QueueLogs, ...]:
+        """The copies of messages in the folders of a store: its tiered copy, and its compacted topics."""
+        from rmqtool.storage.queue_logs.find import copies_in
+
+        return () if self.kind != "store" or self.root is None else copies_in(self.root)
 
     @property
     def has_messages(self) -> bool:
@@ -461,8 +474,7 @@ def detect(
             folders = commit_log_folders(path, listing, conf, commitlog_paths, read_only_paths)
             layout = _store(path, listing, folders, conf, queues=queues)
         else:
-            from rmqtool.storage.queue_logs.as_store import as_store
-            from rmqtool.storage.queue_logs.find import find_queue_logs
+            from rmqtool.storage.queue_logs.find import as_store, find_queue_logs
 
             logs = find_queue_logs(path, listing, conf)
             if logs is not None:
@@ -497,7 +509,7 @@ def _may_be_part(layout: StoreLayout, path: Path) -> bool:
     """Whether a path that cannot be read may be part of the store: in its root only known names are."""
     return (
         path.parent != layout.root
-        or path.name in (*FOLDERS, *FILES, *_OTHER_PARTS)
+        or path.name in (*FOLDERS, *FILES, *OTHER_PARTS)
         or path.name.startswith(LEDGER_PREFIX)
         or path in layout.commit_log_folders
     )

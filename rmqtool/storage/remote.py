@@ -200,7 +200,7 @@ def _sound(entries: Entries) -> Entries:
     return [entry for entry in entries if entry[0] not in ("", ".", "..") and not {"/", "\0"} & set(entry[0])]
 
 
-# remote_fs: The file systems behind URLs: S3 by pyarrow, which every installation has, others by fsspec.
+# remote_fs: The file systems of URLs: S3 by pyarrow, which every installation has, others by fsspec.
 
 EXTRA_HINT = "pip install 'rmqtool[remote]'"
 _OF_EXTRA = ("fsspec", "requests")

@@ -1,4 +1,4 @@
-"""Storages: trees of files on a disk of this machine, behind a URL, in an archive, or compressed one by one.
+"""Storages: trees of files on a disk of this machine, at a URL, in an archive, or compressed one by one.
 
 A store's files are named by paths. A plain `pathlib.Path` belongs to the disks of this machine. A
 `StoragePath` belongs to a `Storage`, which lists its folders and opens its files; such a path is joined,

@@ -5,9 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from rmqtool.formats.message_id import offset_message_id
+from rmqtool.times import format_time
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 
 class PutResult(NamedTuple):
@@ -39,6 +43,20 @@ class PutResult(NamedTuple):
     def message_ids(self) -> tuple[str, ...]:
         """The offset message id of every record."""
         return tuple(offset_message_id(self.store_host, offset) for offset in self.physical_offsets)
+
+    def row(self, zone: tzinfo | None) -> dict[str, Any]:
+        """As JSON, with the store time in a zone."""
+        return {
+            "physical_offset": self.physical_offset,
+            "queue_offset": self.queue_offset,
+            "size": self.size,
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "store_timestamp_ms": self.store_timestamp,
+            "store_time": format_time(self.store_timestamp, zone),
+            "offset_msg_id": self.message_ids[0],
+            "flushed": self.flushed,
+        }
 
 
 class PutResults(Sequence[PutResult]):

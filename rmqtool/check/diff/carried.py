@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.operands import Operand
+from rmqtool.formats.filler import HOST, is_filler
+from rmqtool.formats.message_id import host_text
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding
 from rmqtool.read.selection import Selection
@@ -21,7 +23,7 @@ NOT_CARRIED = "RMQ_SYS*"
 """Topics whose messages mean nothing in another store: half messages, ops, traces."""
 _COMPARED_BYTES = 2 << 30  # of each log: the keys of these are held in memory
 _RANGES_MAX = 100
-_COLUMNS = ("physical_offset", "topic", "uniq_key", "reconsume_times")
+_COLUMNS = ("physical_offset", "topic", "uniq_key", "reconsume_times", "born_host", "store_host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,6 @@ class _Side:
         import numpy as np
         import pyarrow as pa
 
-        from rmqtool.read.fillers import fillers
         from rmqtool.read.messages import message_batches
 
         self._end = side.end
@@ -78,11 +79,12 @@ class _Side:
         chosen = Selection(exclude_topics={NOT_CARRIED}, from_offset=start, to_offset=side.end)
         found = list(message_batches(side.store, chosen, columns=_COLUMNS, report=self._report))
         table = pa.Table.from_batches(found) if found else None
-        empty = np.array([], np.int64)
-        self._places = empty if table is None else table["physical_offset"].to_numpy()
+        self._places = np.array([], np.int64) if table is None else table["physical_offset"].to_numpy()
         self._names = pa.array([], pa.string()) if table is None else _names(table)
-        places = [each.physical_offset for each in fillers(side.store, start=start, stop=side.end)]
-        self._is_message = ~np.isin(self._places, places)
+        self._is_message = np.ones(len(self._places), bool)
+        for row in () if table is None else np.flatnonzero(_has_hosts_of_filler(table)).tolist():
+            stored = side.store.find(int(self._places[row]))
+            self._is_message[row] = stored is None or not is_filler(stored.message)
 
     def _report(self, finding: Finding) -> None:
         self._damaged += finding.problem.severity == "error"
@@ -116,3 +118,10 @@ def _names(table: pa.Table) -> pa.Array:
 
     parts = [pc.cast(table[name], pa.string()) for name in ("topic", "reconsume_times", "uniq_key")]
     return pc.binary_join_element_wise(*parts, "\x01").combine_chunks()
+
+
+def _has_hosts_of_filler(table: pa.Table) -> Any:
+    import pyarrow.compute as pc
+
+    host = host_text(HOST)
+    return pc.and_(pc.equal(table["born_host"], host), pc.equal(table["store_host"], host)).to_numpy()

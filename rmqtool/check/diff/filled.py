@@ -11,7 +11,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.formats.filler import is_filler
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
-from rmqtool.read.fillers import fillers
+from rmqtool.read.fillers import fillers, ranges_of
 from rmqtool.read.selection import Selection
 
 _SEARCHED_BYTES = 64 << 20  # of a differing range; a longer one is not a hole that recover has filled
@@ -59,19 +59,13 @@ def _has_filler(side: Operand, start: int, stop: int) -> bool:
 
 def _filled(side: SideName, own: list[StoredMessage], other: list[StoredMessage]) -> Iterator[FilledRange]:
     theirs = {each.physical_offset: is_filler(each.message) for each in other}
-    spans: list[list[int]] = []
-    for each in own:
-        begin = each.physical_offset
-        if not is_filler(each.message) or theirs.get(begin, False):
-            continue
-        if spans and spans[-1][1] == begin:
-            spans[-1][1], spans[-1][2] = each.end, spans[-1][2] + 1
-        else:
-            spans.append([begin, each.end, 1])
-    for begin, end, count in spans:
-        messages = sum(begin <= offset < end and not is_also for offset, is_also in theirs.items())
+    mine = (each for each in own if is_filler(each.message) and not theirs.get(each.physical_offset, False))
+    for found in ranges_of(mine, by_topic=False):
+        messages = sum(
+            found.start <= offset < found.stop and not is_also for offset, is_also in theirs.items()
+        )
         if messages:
-            yield FilledRange(side, begin, end, count, messages)
+            yield FilledRange(side, found.start, found.stop, found.fillers, messages)
 
 
 def _sound_records(side: Operand, start: int, stop: int) -> Iterator[StoredMessage]:

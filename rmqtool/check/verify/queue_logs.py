@@ -21,10 +21,8 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as form
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.problems import Finding, finding
-from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import reading
-from rmqtool.storage.queue_logs.as_store import as_store
-from rmqtool.storage.queue_logs.find import copies_in
+from rmqtool.storage.queue_logs.find import as_store
 from rmqtool.storage.queue_logs.model import INDEX_LIMIT, SPAN, Segment
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
 from rmqtool.storage.storage import path_at
@@ -34,10 +32,7 @@ _BLOCK_SLOTS = 1 << 16
 
 def check_copies(context: Context, passes: set[str]) -> Iterator[Finding]:
     """Findings on the copies in a store."""
-    root = context.layout.root
-    if root is None:
-        return
-    for logs in copies_in(root, Listing()):
+    for logs in context.layout.copies:
         if isinstance(logs, TieredLogs) and "tiered" in passes:
             yield from _inside(context, logs, "TS06")
         elif isinstance(logs, CompactedLogs) and "compaction" in passes:

@@ -5,7 +5,7 @@ jump back is one of:
 
     back to 0                                   the queue was made again (CL16): the topic was deleted
                                                 and made again, or its folder was lost
-    back, and the store time goes back with it  old records that a truncation left behind (CL07)
+    back, and the store time goes back with it  old records that a truncation has left (CL07)
     one record off, the next one right again    that record's queue offset is damaged (CL15)
 
 Source: spec 02 section 15, C14, Q5, Q12.

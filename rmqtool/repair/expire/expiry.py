@@ -313,14 +313,14 @@ def forecast(
         return Forecast(None, None, None, None, reached, None, None)
     log_rate, from_ms, to_ms = found
     log_bytes = max(end - log[0].start, 1)
-    beside = sum(file.allocated for chain in chains for file in chain.files if file.disk == fullest)
-    rate = log_rate * (1 + beside / log_bytes)
+    others = sum(file.allocated for chain in chains for file in chain.files if file.disk == fullest)
+    rate = log_rate * (1 + others / log_bytes)
     disk = disks.by_id[fullest]
     reached = tuple(
         Reached(name, ratio, round(max(ratio * disk.total - disk.used, 0) * 1000 / rate))
         for name, ratio in limits
     )
-    store_bytes = sum(file.allocated for file in log if file.disk == fullest) + beside
+    store_bytes = sum(file.allocated for file in log if file.disk == fullest) + others
     room = settings.max_used_ratio * disk.total - (disk.used - store_bytes)
     return Forecast(
         log_bytes_per_s=log_rate,

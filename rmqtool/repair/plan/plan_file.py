@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
+from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan.action import Plan
 from rmqtool.repair.plan.documents import convert, fingerprint_row, read_fingerprint, read_json
@@ -71,14 +69,7 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
         "actions": plan.rows(),
         "fingerprint": fingerprint_row(plan.fingerprint),
     }
-    new = path.with_name(f".rmqtool-{secrets.token_hex(8)}.new")
-    disk.write_new(new, json.dumps(document, indent=1).encode("ascii") + b"\n", like=path, own=True)
-    try:
-        disk.rename(new, path)
-    except UnwritableError:
-        with suppress(UnwritableError):  # the first failure is the one to report
-            disk.remove(new)
-        raise
+    disk.replace_file(path, json.dumps(document, indent=1).encode("ascii") + b"\n")
 
 
 def _is_plan(path: Path) -> bool:

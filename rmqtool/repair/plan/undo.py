@@ -218,7 +218,7 @@ class _Undo:
     # giving back
 
     def _remove_database(self, entry: Entry) -> None:
-        """Remove the files that the run has made beside a CURRENT: those that were not restored already.
+        """Remove the files that the run has made next to a CURRENT: those that were not restored already.
 
         A file of the former database is in the backup, or restored if it was moved there; a copy stays there.
         """

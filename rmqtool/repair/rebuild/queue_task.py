@@ -51,7 +51,7 @@ class Gap(NamedTuple):
 class Shape:
     """The content that a queue should have by its records: units [first, end), those of `gaps` fillers.
 
-    `from_offset`: records before this physical offset belong to a queue that is no more. `moved` are
+    `from_offset`: records before this physical offset belong to an earlier queue of this name. `moved` are
     records, by physical offset, whose unit has another number than they say. `lost` says that a gap
     lies over damage, `repeats` counts places where numbers come again.
     """

@@ -196,7 +196,7 @@ def rebuild_store(
         open_store: see `OpenStore`.
         request: what is rebuilt; None if `plan_file` says it.
         plan_file: the plan has to agree with this one, and the store must not have changed since.
-        backup_dir: a new folder; None: beside the store.
+        backup_dir: a new folder; None: next to the store.
         force: do it although the store was not closed cleanly.
         jobs: threads; 0 for one per processor.
 

@@ -1,4 +1,4 @@
-"""Queues and index written beside the store: dispatched from the log into a staging folder.
+"""Queues and index written next to the store: dispatched from the log into a staging folder.
 
 The writers are those of every append. What differs: queues that are right take no units; a queue that
 has lost the records of its beginning starts from a file that is laid down first; where numbers are
@@ -184,11 +184,11 @@ class StagingDispatcher(Dispatcher):
         index: IndexTask | None, batch_topics: Collection[str], bits: KeptBits,
         database: DatabaseUnits | None = None,
     ) -> None:  # fmt: skip
-        beside = StoreLayout(
+        staged = StoreLayout(
             staging, "store", commit_log=layout.commit_log, commit_log_folders=layout.commit_log_folders
         )
         options = replace(options, index=index is not None, multi_dispatch=True)  # only tasks get units
-        super().__init__(staging, options, beside, start=0, batch_topics=set(batch_topics).__contains__)
+        super().__init__(staging, options, staged, start=0, batch_topics=set(batch_topics).__contains__)
         log_start = layout.commit_log[0].file_from_offset if layout.commit_log else 0
 
         def writer(part: str, unit: int, size: int) -> ChosenQueues:

@@ -1,4 +1,4 @@
-"""One pass over the log as it will be: what queues and index should hold, beside what they do hold.
+"""One pass over the log as it will be: what queues and index should hold, compared with what they do hold.
 
 The checks are those of `verify`, without what makes them lenient towards a store at rest: nothing is
 left to the next start of a broker, for after a repair there is nothing that it would dispatch.
@@ -48,7 +48,7 @@ _QUEUE_FOLDER = "consumequeue"
 _TIMES_MAX = 1 << 20
 WINDOW = 16 << 20  # that of salvage, whose batches are taken where a file is sound
 WHOLE_QUEUE = -1
-"""In place of a file's number: the newest record of a batch queue."""
+"""Instead of a file's number: the newest record of a batch queue."""
 
 
 class _LaidOver(Context):

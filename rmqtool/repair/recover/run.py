@@ -136,7 +136,7 @@ def recover_store(
         open_store: see `OpenStore`.
         request: how to recover; None if `plan_file` says it.
         plan_file: the plan has to agree with this one, and the store must not have changed since.
-        backup_dir: a new folder, or see `plan.backup_folder`; None: beside the store.
+        backup_dir: a new folder, or see `plan.backup_folder`; None: next to the store.
         yes: give up sound messages.
         force: change the log of a slave; continue if the backup of an interrupted run is lost.
         jobs: threads; 0 for one per processor.

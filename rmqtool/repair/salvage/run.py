@@ -194,7 +194,7 @@ class Run:
 
     def _fill_one(self, log: Log, parts: Parts, crc: bool) -> Filled:
         filled, hole = fill_hole(parts, property_crc=crc), parts.hole
-        # without other evidence, a blank with a wrong size was no more than that
+        # without other evidence, a blank with a wrong size proves nothing else
         if hole.code == "CL10" and not hole.next_size and not filled.fillers and log.is_empty_end(hole):
             filled = replace(filled, lost=())
         return filled

@@ -44,12 +44,12 @@ _ENOUGH = 2  # units that confirm the folder's queue, without any that contradic
 class _Hits:
     """Claims of one block of a queue, and units next to them that do not point into holes.
 
-    `beside` are (queue offset, physical offset, size).
+    `near` are (queue offset, physical offset, size).
     """
 
     queue: QueueFiles
     claims: list[Claim]
-    beside: list[tuple[int, int, int]]
+    near: list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def _of_queue(
         middle = int(np.searchsorted(others, rows[0]))
         near = others[max(middle - _AROUND, 0) : middle + _AROUND].tolist()
         near.sort(key=lambda row: abs(row - rows[0]))
-        beside = [(int(offsets[row]), int(start[row]), int(size[row])) for row in near]
-        found.append(_Hits(queue, claims, beside))
+        places = [(int(offsets[row]), int(start[row]), int(size[row])) for row in near]
+        found.append(_Hits(queue, claims, places))
     return found, tails
 
 
@@ -141,7 +141,7 @@ def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
     If none of these units refers to a sound record, the folder's name decides.
     """
     own, others = 0, Counter[tuple[str, int, bool]]()
-    for queue_offset, start, size in hits.beside:
+    for queue_offset, start, size in hits.near:
         stored = find(start)
         if stored is None or stored.status or stored.message.total_size != size:
             continue

@@ -41,7 +41,7 @@ _JUDGED_MAX = 64 << 10  # bytes that are looked at to say what lies where no rec
 class MessageRow(NamedTuple):
     """One unit of a queue, and the record that it points to as far as it can be read.
 
-    `number` is the unit's place in the queue. `note` says in words what the row is if it is no message:
+    `number` is the unit's place in the queue. `note` says in words what the row is if it is not a message:
     `expired`, `filler`, or what is wrong. `problems` are codes.
     """
 

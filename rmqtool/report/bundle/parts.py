@@ -27,7 +27,7 @@ from rmqtool.log.events import StoredMessage
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.store import Store
-from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, OF_STORES, STORE_PATH, Redaction
+from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, NAMES_IN, OF_STORES, STORE_PATH, Redaction
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.out_of_reach import NOT_A_FILE
@@ -61,16 +61,12 @@ _FIELDS: Final = frozenset({
     "topicConfigTable", "topicFilterType", "topicName", "topicSysFlag", "type",
     "whichBrokerWhenConsumeSlowly", "writeQueueNums",
 })  # fmt: skip
-"""Members of the configuration files of brokers that are no names, and hold no text of users."""
+"""Members of the configuration files of brokers that are not names, and hold no text of users."""
 _FIELD_WORDS: Final = frozenset({
     "SINGLE_TAG", "MULTI_TAG", "CUSTOMIZED", "EXPONENTIAL", "TAG", "SQL92", "+message.type", "+queue.type",
     "+cleanup.policy", "message.type", "queue.type", "cleanup.policy", "NORMAL", "FIFO", "DELAY",
     "TRANSACTION", "MIXED", "UNSPECIFIED", "LITE", "BatchCQ", "SimpleCQ", "COMPACTION", "DELETE",
 })  # fmt: skip
-_NAMES_IN: Final = (
-    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "delayOffset.json",
-)  # fmt: skip
-"""The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _LIBRARIES: Final = ("construct", "llvmlite", "numba", "numpy", "pyarrow", "typer", "zstandard")
 
 
@@ -178,7 +174,7 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
     if len(data) > _CONFIG_BYTES:
         return Part(f"{name}.txt", "left out", f"left out: more than {_CONFIG_BYTES} bytes")
     if redaction is not None and (
-        path.name.removesuffix(".bak") not in _NAMES_IN or path.name in redaction.unknown
+        path.name.removesuffix(".bak") not in NAMES_IN or path.name in redaction.unknown
     ):
         return Part(f"{name}.txt", "left out", f"left out: {len(data)} bytes in which names cannot be found")
     loaded = config_json.load_with_bak(data, None)

@@ -18,30 +18,37 @@ from typing import Any, Final
 
 from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.formats import config_json
+from rmqtool.formats.tiered import METADATA
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import read_config
+from rmqtool.storage.layout import OTHER_PARTS
+from rmqtool.storage.ledger import PREFIX
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.unexpected import FILES, FOLDERS
 
 _OF_NAMES: Final = r"\w%|-"
 _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _IPV6: Final = pattern(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?\]")
 _OFFSET_ID: Final = pattern(r"(?<![0-9A-Za-z])(?:[0-9A-F]{32}|[0-9A-F]{56})(?![0-9A-Za-z])")
+NAMES_IN: Final = (
+    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "delayOffset.json",
+)  # fmt: skip
+"""The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
 OF_STORES: Final = pattern(
-    r"\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|commitlog|consumequeue\w*|batchconsumequeue|index|config\w*"
-    r"|abort|checkpoint|lock|epochFileCheckpoint|timer(log|wheel|check|metrics)|compaction\w*|rocksdb\w*"
-    r"|consumer(Offset|Filter|OrderInfo)\.json|topics\.json|subscriptionGroup\.json|delayOffset\.json"
-    r"|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics|broker\.conf|kvStore|metadata"
-    r"|dledger-\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|tieredStoreMetadata\.json"
+    "|".join(map(re.escape, (*FOLDERS, *FILES, *OTHER_PARTS, *NAMES_IN, METADATA)))
+    + r"|\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|consumequeue\w+|config\w+|timer(check|metrics)"
+    r"|compaction\w+|rocksdb\w*|consumerOrderInfo\.json|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics"
+    rf"|broker\.conf|metadata|{PREFIX}\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+"
 )
 """Names of files and folders that brokers make; each may end with .bak or .tmp."""
 _FILES_MAX: Final = 20_000
 _QUOTING: Final = pattern(r"JSON: (?!cannot|the text|more than|number of|its references)[^\n]*")
 """Reasons that quote a file which cannot be parsed."""
 HARMLESS: Final = pattern(r"[+-]?\d+(\.\d+)?|true|false|(\d+[smhd]\s*)+|\d\d(;\d\d)*", re.IGNORECASE)
-"""Values of settings that are no names: numbers, flags, times."""
+"""Values of settings that are not names: numbers, flags, times."""
 KNOWN_WORDS: Final = frozenset({
     "ASYNC_MASTER", "SYNC_MASTER", "SLAVE", "ASYNC_FLUSH", "SYNC_FLUSH", "default", "defaultRocksDB",
 })  # fmt: skip

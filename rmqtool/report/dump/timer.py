@@ -86,7 +86,7 @@ def _rocksdb_rows(
     store: Store, database: Database, selection: Selection, report: Report, tz: tzinfo | None
 ) -> Iterator[Row]:
     """`delivered`: the broker has delivered what was due up to this time; it deletes these entries later."""
-    from rmqtool.storage.rocksdb.timer import read_timers
+    from rmqtool.storage.rocksdb.messages import read_timers
 
     try:
         timers = read_timers(database)

@@ -243,7 +243,7 @@ def _measure(
     lag.max_offset = max(span.max_offset, 0)
     if past is not None:
         lag.max_offset = min(lag.max_offset, offset_at(store, queue, past.time_ms))
-    first = min(queue.first_live(store.commit_log.min_offset), lag.max_offset)
+    first = min(store.first_live(lag.topic, lag.queue_id), lag.max_offset)
     lag.min_offset = first
     if lag.committed is None:
         lag.status.add("never_committed")

@@ -98,7 +98,7 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
             if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue):
                 continue
             stop, level = queue.max_offset(), queue_id + 1
-            live = queue.first_live(store.commit_log.min_offset)
+            live = store.first_live(topic, queue_id)
             place = max(offsets.get(level, 0), live)
             found = list(reader.live_between(queue, live if at_ms is not None else place, stop))
             if not found:
@@ -140,7 +140,7 @@ def timers(store: Store) -> Iterator[Waiting]:
         due, sizes, places = _logged(store, last_read)
     queue = store.queues.get((TIMER_TOPIC, 0))
     if isinstance(queue, ConsumeQueue):
-        live = queue.first_live(store.commit_log.min_offset)
+        live = store.first_live(TIMER_TOPIC, 0)
         with UnitReader() as reader:
             for _, units in reader.live_between(queue, max(next_offset, live), queue.max_offset()):
                 sizes = np.concatenate([sizes, units["size"].astype(np.int64)])
@@ -164,7 +164,7 @@ def _in_rocksdb(store: Store) -> tuple[Array, Array, Array, int] | None:
     database = store.layout.rocksdb_messages
     if database is None:
         return None
-    from rmqtool.storage.rocksdb.timer import read_timers
+    from rmqtool.storage.rocksdb.messages import read_timers
 
     found = read_timers(database)
     if found is None:

@@ -21,7 +21,8 @@ from rmqtool.message.rows import Row
 from rmqtool.problems import Finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report import doctor
+from rmqtool.report.doctor.diagnosis import Examination, Omission
+from rmqtool.report.doctor.examine import WholeWalk, examine
 from rmqtool.report.stats import lag
 from rmqtool.report.stats.overview import message_rows
 
@@ -73,7 +74,7 @@ class Summary:
         lag_known: whether the offsets of the consumer groups could be read.
     """
 
-    examination: doctor.Examination
+    examination: Examination
     findings: Findings
     log: WholeLog
     topics: list[Row] = field(default_factory=list)
@@ -119,8 +120,8 @@ def summarize(
     start = files[0].file_from_offset if files else 0
     log = WholeLog(start, max(store.end_offset(), start) if files else start, len(files))
     findings = Findings()
-    walk = doctor.WholeWalk(log.observe, findings.add, keep_cache, limiter)
-    examination = doctor.examine(
+    walk = WholeWalk(log.observe, findings.add, keep_cache, limiter)
+    examination = examine(
         store, read_limit=_START_LIMIT, now_ms=now_ms, jobs=jobs, progress=progress, walk=walk
     )
     summary = Summary(examination, findings, log)
@@ -136,11 +137,11 @@ def _lag(store: Store, summary: Summary, now_ms: int, tz: tzinfo | None) -> None
     try:
         lags = list(lag.group_lags(store, Selection()))
     except RmqtoolError as error:
-        summary.examination.omissions.append(doctor.Omission(_LAG, error.message))
+        summary.examination.omissions.append(Omission(_LAG, error.message))
         return
     if any("offsets_missing" in each.status for each in lags):
         reason = "consumerOffset.json and its .bak are missing"
-        summary.examination.omissions.append(doctor.Omission(_LAG, reason))
+        summary.examination.omissions.append(Omission(_LAG, reason))
         return
     lags = [each for each in lags if each.group is not None]
     broker = lag.this_broker(store, None)

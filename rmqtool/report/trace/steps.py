@@ -34,7 +34,7 @@ from rmqtool.storage import config_files
 from rmqtool.storage.config_files import read_file
 
 if TYPE_CHECKING:
-    from rmqtool.storage.rocksdb.timer import Timers
+    from rmqtool.storage.rocksdb.messages import Timers
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -152,7 +152,7 @@ class _View:
     @cached_property
     def _timers(self) -> Timers | None:
         """The timer messages of a broker that keeps them in RocksDB; None also if they cannot be read."""
-        from rmqtool.storage.rocksdb.timer import read_timers
+        from rmqtool.storage.rocksdb.messages import read_timers
 
         database = self.store.layout.rocksdb_messages
         try:

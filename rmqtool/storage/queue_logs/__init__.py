@@ -6,7 +6,7 @@ log_file.py     a segment as a file of the log        unit_file.py    a queue as
 index_files.py  index segments as index files
 tiered.py       finds a tiered copy (posix provider)  compacted.py    finds the logs in compaction/
 folders.py      the folders TOPIC/QUEUE that both have
-find.py         which of them a folder is               as_store.py   the layout of a store for them
+find.py         which of them a folder is, and the layout of a store for them
 """
 
-__all__ = ["as_store", "compacted", "find", "model", "view"]
+__all__ = ["compacted", "find", "model", "view"]

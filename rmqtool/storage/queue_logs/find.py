@@ -1,4 +1,4 @@
-"""Which queue logs a folder holds: those of a tiered copy, or those of compacted topics."""
+"""Which queue logs a folder holds, those of a tiered copy or of compacted topics; their layout as a store."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from rmqtool.errors import NotAStoreError
 from rmqtool.formats.tiered import METADATA, cluster_of
 from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.layout import IndexFilePath, QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.queue_logs.compacted import is_compaction
+from rmqtool.storage.queue_logs.model import SPAN
 from rmqtool.storage.queue_logs.tiered import brokers_below, find_copy
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
 
@@ -42,9 +44,9 @@ def _metadata_of(conf: BrokerConf | None) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def copies_in(root: Path, listing: Listing) -> list[QueueLogs]:
+def copies_in(root: Path) -> tuple[QueueLogs, ...]:
     """The queue logs in the folders of a store: its tiered copy, and its compacted topics."""
-    found: list[QueueLogs] = []
+    listing, found = Listing(), list[QueueLogs]()
     for name in sorted(listing.folders(root)):
         inner = Listing()
         if any(cluster_of(each) is not None for each in inner.folders(root / name)):
@@ -54,15 +56,24 @@ def copies_in(root: Path, listing: Listing) -> list[QueueLogs]:
                 found.append(TieredLogs(root / name, brokers[0], metadata))
     if is_compaction(root / "compaction", listing):
         found.append(CompactedLogs(root / "compaction"))
-    return found
+    return tuple(found)
 
 
-def copy_sizes(root: Path | None) -> dict[str, int]:
-    """The bytes of the copies in a store, by the pass of `verify` that checks them: tiered, compaction."""
-    sizes: dict[str, int] = {}
-    for logs in () if root is None else copies_in(root, Listing()):
-        parts = (part for queue in logs.found.queues for part in (queue.log, queue.units))
-        name = "tiered" if isinstance(logs, TieredLogs) else "compaction"
-        sizes[name] = sizes.get(name, 0) + sum(segment.size for part in parts for segment in part)
-        logs.close()
-    return sizes
+def as_store(logs: QueueLogs, conf: BrokerConf | None = None) -> StoreLayout:
+    """The layout of a tiered copy, or of the logs of compacted topics; broker.conf sets nothing."""
+    layout = StoreLayout(logs.root, logs.kind, commit_log_folders=(logs.root / "commitlog",))
+    layout.queue_logs, layout.broker_conf = logs, conf
+    layout.commit_log = tuple(
+        StoreFile(logs.root / file.inner, file.offset, file.size) for file in logs.log_files
+    )
+    layout.commit_log_file_size = SPAN
+    for key, file in logs.queue_files.items():
+        units = StoreFile(logs.root / file.inner, file.offset, file.size)
+        layout.consume_queues[key] = QueueFiles(*key, logs.queue_folder(key), (units,), is_made=True)
+    shape = logs.index_shape
+    if shape is not None:
+        layout.index_slots, layout.index_entries = shape.slots, shape.entries
+        names = (logs.root / name for name in logs.index_files)
+        layout.index_files = tuple(IndexFilePath(name, shape.size, name.name) for name in names)
+    layout.unsupported = logs.unread
+    return layout

@@ -2,7 +2,7 @@
 
 A broker puts the keys of all queues into one index file after the other. An index file of a store covers a
 range of its log, and so here each queue has its own, made of the items of all index segments. Items whose
-topic the metadata do not know, and files that are no index, are left out: `verify` reports them.
+topic the metadata do not know, and files that are not an index, are left out: `verify` reports them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def items_of(read: Callable[[int, int], bytes], size: int) -> Items:
         size: bytes of the file.
 
     Raises:
-        FormatError: it is no such file, or it has become shorter.
+        FormatError: it is not such a file, or it has become shorter.
         OSError: it cannot be read.
     """
     header = tiered.decode_index_header(read(0, tiered.INDEX_HEADER.size))

@@ -66,7 +66,7 @@ def is_broker(folder: Path, listing: Listing) -> bool:
 
 
 def find_copy(root: Path, listing: Listing) -> tuple[Path, ...]:
-    """The folders of brokers that `root` stands for: itself, or those in it; none if it is no tiered copy."""
+    """The broker folders that `root` stands for: itself, or those in it; none if there is no tiered copy."""
     found = brokers_below(root, listing)
     if not found and is_broker(root, listing):
         found = [root]

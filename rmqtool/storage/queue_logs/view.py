@@ -103,6 +103,12 @@ class QueueLogs(Storage):
         """All segments of logs in the order of their numbers, which begin at 1, with their queues."""
         return tuple((queue, segment) for queue in self.found.queues for segment in queue.log)
 
+    @property
+    def size(self) -> int:
+        """The bytes of all segments, of logs and of units."""
+        parts = (part for queue in self.found.queues for part in (queue.log, queue.units))
+        return sum(segment.size for part in parts for segment in part)
+
     def offset_of(self, place: int) -> int | None:
         """The offset in the log of its queue that a place stands for; None outside of all segments."""
         number = place // SPAN - 1

@@ -1,13 +1,12 @@
 """RocksDB databases of a store, read without a library, because libraries write into the folder.
 
-A new database is written by a library, in a folder beside the store.
+A new database is written by a library, in a folder next to the store.
 
     table       one .sst: index, blocks, range deletes
     database    the live tables and write-ahead logs of a folder, merged by sequence number
     config      topics, groups and offsets of a database as the JSON files that they stand for
     parts       which parts of a store are in databases that can be read
-    timer       timer messages of a database
-    index       offsets of messages by key
+    messages    the database rocksdbstore: offsets of messages by key, timer messages
     writer      a new database, by the library rocksdict
     queues      the consume queues of a database as a `Storage`: each queue is one file of units
 
@@ -16,4 +15,4 @@ depends on it: a queue in RocksDB is listed and opened like one in files, so no 
 difference.
 """
 
-__all__ = ["config", "database", "index", "parts", "queues", "table", "timer", "writer"]
+__all__ = ["config", "database", "messages", "parts", "queues", "table", "writer"]

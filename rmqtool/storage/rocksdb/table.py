@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 def split_key(key: bytes) -> tuple[bytes, int, int]:
     """(user key, sequence number, kind) of an internal key. Raises FormatError."""
     if len(key) < KEY_TAIL_SIZE:
-        raise FormatError(f"a key of {len(key)} bytes, which is no internal key")
+        raise FormatError(f"a key of {len(key)} bytes, which is not an internal key")
     packed: int = KEY_TAIL.unpack(key, len(key) - KEY_TAIL_SIZE)[0]
     return key[:-KEY_TAIL_SIZE], packed >> 8, packed & 0xFF
 

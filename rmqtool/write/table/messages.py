@@ -167,7 +167,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _keys_of(given: list[Any], slow: SlowRows) -> Texts | None:
-    """KEYS as stored; rows whose keys are no list, or are given but empty together, are marked."""
+    """KEYS as stored; rows whose keys are not a list, or are given but empty together, are marked."""
     if not set(map(type, given)) <= _KEYS_TYPES:  # an iterator gives its keys only once: to `put`
         other = [row for row, keys in enumerate(given) if type(keys) not in _KEYS_TYPES]
         slow.mark(np.array(other, np.int64), "keys")

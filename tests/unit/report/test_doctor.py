@@ -25,8 +25,9 @@ from rmqtool.formats import message
 from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.repair.expire import expiry
-from rmqtool.report.doctor import CERTAINTIES, SEVERITIES, Examination, examine, next_words
-from rmqtool.report.host import look_at_host
+from rmqtool.report.doctor.diagnosis import CERTAINTIES, SEVERITIES, Examination, next_words
+from rmqtool.report.doctor.examine import examine
+from rmqtool.report.doctor.host import look_at_host
 from tests import ROOT
 from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until

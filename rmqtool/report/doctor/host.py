@@ -17,7 +17,7 @@ from typing import Any
 from rmqtool.errors import InputError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
-from rmqtool.report.doctor import Certainty, Diagnosis, Examination, Omission
+from rmqtool.report.doctor.diagnosis import Certainty, Diagnosis, Examination, Omission
 from rmqtool.sizes import format_size
 from rmqtool.storage.open_files import head_of
 

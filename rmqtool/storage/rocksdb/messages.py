@@ -1,9 +1,10 @@
-"""The index of a broker that keeps it in RocksDB (5.4, indexRocksDBEnable): offsets of messages by key.
+"""What the database rocksdbstore holds (5.4): the index of a broker that keeps it there, and timer messages.
 
-A key begins with the hour of the store time, so a name is searched for hour by hour. Records without a unique
-key are not in it.
+The index (indexRocksDBEnable) gives the offsets of messages by key. A key of the database begins with the
+hour of the store time, so a name is searched for hour by hour. Records without a unique key are not in it.
 
-Source: IndexRocksDBRecord, MessageRocksDBStorage#queryOffsetForIndex; spec 06 section 5.1.
+Source: IndexRocksDBRecord, MessageRocksDBStorage#queryOffsetForIndex, TimerMessageRocksDBStore; spec 06
+section 5.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from rmqtool.errors import InputError
+from rmqtool.errors import FormatError, InputError
+from rmqtool.formats import rocksdb_timer
 from rmqtool.storage.rocksdb.database import Database
 
 FAMILY = "default"
@@ -24,6 +26,17 @@ _SEARCHES_MAX = 4096  # of one look-up: more of them take longer than a scan of 
 _FIRST_MAX = 1 << 16  # entries of the first hour among which the lowest offset is searched for
 
 
+class Timers(NamedTuple):
+    """All timer messages by due time; those due up to `delivered_ms` were delivered.
+
+    `next_offset` is the queue offset of the timer topic that is read next.
+    """
+
+    entries: list[rocksdb_timer.TimerEntry]
+    delivered_ms: int
+    next_offset: int
+
+
 class Found(NamedTuple):
     """The offsets of the entries of some names; the first and the last offset that the index holds."""
 
@@ -33,7 +46,7 @@ class Found(NamedTuple):
 
 
 def find(database: Database, topics: Collection[str], names: Collection[str], kind: str) -> Found | None:
-    """Look up names; None if the index is empty, cannot be read, or is no faster than the log.
+    """Look up names; None if the index is empty, cannot be read, or takes longer than a scan of the log.
 
     Args:
         database: that of rocksdbstore.
@@ -83,3 +96,25 @@ def _offsets(database: Database, prefix: bytes) -> Iterator[int]:
 
 def _offset(key: bytes) -> int:
     return int.from_bytes(key[-_NUMBER_BYTES:], "big")
+
+
+def read_timers(database: Database) -> Timers | None:
+    """The timer messages; None if the broker keeps none there.
+
+    Raises:
+        FormatError: an entry or a block is damaged.
+        UnreadableError: a file cannot be read.
+    """
+    numbers = {rocksdb_timer.TIMELINE: 0, rocksdb_timer.NEXT_OFFSET: 0}
+    entries, is_used = [], False
+    try:
+        for key, value in database.scan(rocksdb_timer.FAMILY):
+            is_used = True
+            if key in numbers:
+                numbers[key] = rocksdb_timer.decode_number(value)
+            else:
+                entries.append(rocksdb_timer.decode(key, value))
+    except FormatError as error:
+        error.path = error.path or database.folder
+        raise
+    return Timers(entries, *numbers.values()) if is_used else None

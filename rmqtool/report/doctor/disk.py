@@ -1,0 +1,111 @@
+"""How full the disk of a store is, by the broker's limits, and when it will be full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
+from rmqtool.errors import FormatError
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.expiry import Forecast, forecast_now
+from rmqtool.report.doctor.diagnosis import STORE, Certainty, Diagnosis, Examination, Omission
+from rmqtool.sizes import format_size
+from rmqtool.times import format_duration
+
+_MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
+_SOON_MS = 24 * HOUR_MS
+_STALE_MS = HOUR_MS  # after so long without a message, the rate may not be that of today
+
+
+def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) -> None:
+    """Add how full the disk is, by the broker's limits, and when it will be full."""
+    if not store.is_local or found.info["disk"] is None:
+        found.omissions.append(Omission("the disk and when it is full", "the store is not on this machine"))
+        return
+    profile, conf = store.profile, store.layout.broker_conf
+    try:
+        settings = settings_of(conf, profile)
+    except FormatError as error:
+        found.diagnoses.append(Diagnosis(
+            "delete_when", "warning", "certain", str(error.path), error.message,
+            "the broker never deletes a file, until the disk is full", "correct deleteWhen, for example 04",
+        ))  # fmt: skip
+        settings = Settings()
+    log = found.info["commit_log"]
+    if log is None:
+        return
+    forecast, disks = forecast_now(store, settings, (log["end_offset"], log["last_store_timestamp"]))
+    fullest = max((disks.by_id[disk] for disk in disks.log if disk in disks.by_id),
+                  key=lambda disk: disk.ratio, default=None)  # fmt: skip
+    if fullest is None:
+        return
+    refused = next(each.after_ms for each in forecast.reached if each.name == "warning_ratio")
+    measured = (forecast.measured_to_ms or 0) - (forecast.measured_from_ms or 0)
+    is_measured = measured >= _MEASURED_MIN_MS
+    found.disk = {
+        "used_ratio": fullest.ratio,
+        "free_bytes": fullest.usable,
+        "total_bytes": fullest.total,
+        "reserved_bytes": fullest.reserved,
+        "max_used_ratio": settings.max_used_ratio,
+        "forcible_ratio": settings.forcible_ratio,
+        "refused_ratio": settings.warning_ratio,
+        "store_bytes_per_second": forecast.store_bytes_per_s if is_measured else None,
+        "refused_after_seconds": refused / 1000 if is_measured and refused is not None else None,
+    }
+    full = _full(str(store.layout.commit_log_folders[0]), fullest.ratio, settings)
+    if full is not None:
+        found.diagnoses.append(full)
+    elif not is_measured:
+        span = format_duration(measured)
+        reason = f"the log covers only {span}" if measured else "the log has too few records"
+        found.omissions.append(Omission("when the disk is full", reason))
+    elif refused is not None:
+        last = forecast.measured_to_ms or 0
+        certainty: Certainty = "likely" if is_live and now_ms - last < _STALE_MS else "possible"
+        found.diagnoses += _fills(str(store.layout.commit_log_folders[0]), forecast, settings, certainty)
+
+
+def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:
+    """The disk is above one of the broker's limits."""
+    used = f"the disk of the commit log is {ratio:.0%} full"
+    cure = "shows which files expire, who would miss their messages, and frees space"
+    command = ("rmqtool", "expire", STORE)
+    detail = {"used_ratio": ratio}
+    if ratio > settings.warning_ratio:
+        return Diagnosis(
+            "disk_full", "critical", "certain", path,
+            f"{used}; above {settings.warning_ratio:.0%} a broker refuses messages",
+            "producers get errors; the broker deletes the oldest files, consumed or not",
+            cure, command, detail=detail,
+        )  # fmt: skip
+    if ratio > settings.forcible_ratio and settings.forcible:
+        return Diagnosis(
+            "disk_forces_deletion", "warning", "certain", path,
+            f"{used}; above {settings.forcible_ratio:.0%} a broker deletes the oldest files, however new",
+            "groups that lag miss messages", cure, command, detail=detail,
+        )  # fmt: skip
+    if ratio > settings.max_used_ratio:
+        return Diagnosis(
+            "disk_deletes_early", "notice", "certain", path,
+            f"{used}; above {settings.max_used_ratio:.0%} a broker deletes expired files at any hour",
+            "expired files are deleted at once, not at the hour of deleteWhen", cure, command, detail=detail,
+        )  # fmt: skip
+    return None
+
+
+def _fills(path: str, forecast: Forecast, settings: Settings, certainty: Certainty) -> Iterator[Diagnosis]:
+    """The disk will be full before the files that are on it expire."""
+    refused = next(each.after_ms for each in forecast.reached if each.name == "warning_ratio")
+    fit, rate = forecast.hours_that_fit, forecast.store_bytes_per_s
+    if refused is None or fit is None or rate is None or fit >= settings.reserved_hours:
+        return
+    yield Diagnosis(
+        "disk_fills", "warning" if refused < _SOON_MS else "notice", certainty, path,
+        f"at {format_size(round(rate * 3600))} an hour the disk is {settings.warning_ratio:.0%} full in"
+        f" {format_duration(refused)}; it has room for {fit:.0f} h of messages, and the broker wants to keep"
+        f" {settings.reserved_hours} h (fileReservedTime)",
+        f"the broker deletes files before they expire: groups that lag more than {fit:.0f} h miss messages",
+        "shows what expires and when each limit is reached", ("rmqtool", "expire", STORE),
+        detail={"refused_after_ms": refused, "hours_that_fit": fit},
+    )  # fmt: skip

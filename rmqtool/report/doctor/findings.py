@@ -1,0 +1,113 @@
+"""What the findings of `verify` mean for a store, and which repair fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqtool.formats.filler import TAG
+from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding
+from rmqtool.read.store import Store
+from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Severity
+
+_OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
+"""Errors that only queries by key suffer from: consumers receive everything."""
+_INFERRED = frozenset({"CF07", "CF08", "CF09"})  # damage only if a broker has used the store long enough
+_OF_PARTS = ("CQ", "IX")  # a running broker changes these parts while they are compared with the log
+_SOUND_LOG = frozenset({"CL01", "CL24"})
+"""Codes of a log that rebuild can work from."""
+LEDGER_CURE = (
+    "rmqtool never changes a DLedger log: take its folder from a sound replica while the brokers are stopped,"
+    " or write the sound messages as a new store (rmqtool help recovery)"
+)
+
+
+def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> Iterator[Diagnosis]:
+    """One diagnosis for each code; the same place counts once."""
+    by_code: dict[str, dict[tuple[str, int | None], Finding]] = {}
+    for each in findings:
+        by_code.setdefault(each.problem.code, {}).setdefault((each.path, each.physical_offset), each)
+    repair = _Repair(
+        is_live=is_live,
+        is_possible=store.layout.kind == "store" and store.is_local,
+        is_ledger=store.layout.ledger is not None,
+        # rebuild refuses a store that was not closed cleanly, and leaves queues of a damaged log
+        is_of_log=store.layout.abort is not None or not _SOUND_LOG.issuperset(_of_log(by_code)),
+    )
+    for code, places in by_code.items():
+        found = list(places.values())
+        first, problem = found[0], found[0].problem
+        reason, expected = first.detail.get("reason"), first.detail.get("expected_bytes")
+        if expected is not None:
+            reason = f"{expected} bytes expected"
+        if code == "UN01":
+            reason = f"{first.detail['what']} in {first.detail['form']}"
+        message = (first.message or problem.message) + (f" ({reason})" if reason else "")
+        cure, command = repair.of(code, problem.repair)
+        yield Diagnosis(
+            name=code,
+            severity=_severity(code, problem.severity),
+            certainty="likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain",
+            path=first.path,
+            message=message,
+            cost=problem.reaction,
+            cure=cure if problem.severity != "note" else None,
+            command=command if problem.severity != "note" else (),
+            count=len(found),
+            paths=tuple(dict.fromkeys(each.path for each in found))[:PATHS_MAX],
+            detail=first.detail,
+            is_unread=problem.input_unread,
+        )
+
+
+def _severity(code: str, severity: str) -> Severity:
+    if severity == "note" or code == "UN01":
+        return "notice"
+    return "critical" if severity == "error" and code not in _OF_QUERIES else "warning"
+
+
+def _of_log(codes: Iterable[str]) -> set[str]:
+    return {code for code in codes if code.startswith("CL") and BY_CODE[code].severity == "error"}
+
+
+class _Repair(NamedTuple):
+    """What a repair of this store can be."""
+
+    is_live: bool
+    is_possible: bool
+    is_ledger: bool
+    is_of_log: bool
+
+    def of(self, code: str, repair: str | None) -> tuple[str | None, tuple[str, ...]]:
+        """What a repair does, and the words of its command line; without one, of that which explains it."""
+        explains = (
+            ("rmqtool", "help", "recovery") if code in OF_CONFIG_PAGE else ("rmqtool", "problems", code)
+        )
+        if repair is None:
+            return None, explains
+        if not repair.startswith("rmqtool "):
+            return repair, explains
+        line, _, effect = repair.partition(": ")
+        if not self.is_possible:
+            return "copy the whole store to a local disk first: a repair changes it there", explains
+        words = tuple(line.split())
+        if self.is_ledger and words[1] == "recover":
+            return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
+        if words[1] == "rebuild" and self.is_of_log:
+            words = ("rmqtool", "recover", STORE)
+        return f"{'stop the broker first; ' if self.is_live else ''}{' '.join(words[:2])} {effect}", words
+
+
+def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
+    """Fillers of recover: no damage, but each stands for a lost message."""
+    if fillers:
+        count, topics = sum(fillers.values()), len(fillers)
+        of = f"{topics} topic{'s'[topics == 1 :]}"
+        text = f"{count} filler{'s'[count == 1 :]} of rmqtool recover in {of}{where}"
+        yield Diagnosis(
+            "fillers", "notice", "certain", "commitlog", text,
+            "each stands for a lost message; consumers that subscribe to * receive it",
+            "lists them; consumers ignore messages with this tag",
+            ("rmqtool", "dump", STORE, "--tag", TAG),
+            detail={"fillers": count, "topics": dict(sorted(fillers.items()))},
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""What the start of each broker would do to a store, and what of that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rmqtool.broker.predict import BROKERS, Prediction, ScanTooLongError, load_failure, log_bytes, predict_all
+from rmqtool.errors import RmqtoolError, UnreadableError
+from rmqtool.read.store import Store
+from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
+from rmqtool.sizes import format_size
+
+_NO_SERVICE = "no client can send or consume"
+
+
+def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) -> None:
+    """Add what the start of each broker would do, as far as `left` bytes may be read for it."""
+    what, command = "what a broker's start would do", ("rmqtool", "recover", STORE)
+    if is_live:
+        found.omissions.append(Omission(what, "a broker is using the store"))
+        return
+    try:
+        failures = {broker: load_failure(store, broker) for broker in BROKERS}
+        predictions = _predictions(store, left)
+    except RmqtoolError as error:
+        if isinstance(error, UnreadableError):
+            store.note_failure(error)
+        found.omissions.append(Omission(what, error.message))
+        return
+    for broker, failure in failures.items():
+        prediction = predictions.get(broker)
+        if prediction is not None:
+            found.starts.append(Start(broker, prediction.load_error, prediction.load_path, prediction))
+        else:
+            why, path = failure or (None, None)
+            name = None if path is None else store.layout.relative(path)
+            found.starts.append(Start(broker, why, name, None))
+    unknown = [start.broker for start in found.starts if start.prediction is None and start.error is None]
+    if unknown:
+        reason = f"it does not fit the limit of {format_size(found.read_limit_bytes)}"
+        found.omissions.append(
+            Omission(f"what a start of broker {listed(unknown)} would do", reason, command)
+        )
+    found.diagnoses += _of_starts(store, found.starts)
+
+
+def _predictions(store: Store, left: int) -> dict[str, Prediction]:
+    """The predictions that fit: of all brokers in one scan, else of each by itself."""
+    layout = store.layout
+    left -= sum(file.allocated_bytes for queue in layout.unit_queues for file in queue.files[-3:])
+    if left < 0:
+        return {}
+    is_whole = log_bytes(layout.commit_log, 0) <= left
+    done: dict[str, Prediction] = {}
+    for brokers in (BROKERS, *((broker,) for broker in BROKERS)):
+        if done.keys() >= set(brokers):
+            continue
+        try:
+            each = predict_all(store, brokers, unreachable=is_whole, scan_limit=left)
+        except ScanTooLongError:
+            continue
+        done |= {prediction.broker: prediction for prediction in each}
+    return done
+
+
+def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
+    """One diagnosis for each way in which a start goes wrong, with the brokers that go that way.
+
+    Only those ways count that the broker of this store may go: the others do not matter to it.
+    """
+    own = store.written_by.candidates
+    ways: dict[tuple[str, str, str, str], list[str]] = {}
+    for start in starts:
+        for way in _ways(start):
+            ways.setdefault(way, []).append(start.broker)
+    for (name, path, message, cost), brokers in ways.items():
+        if not set(own) & set(brokers):
+            continue
+        yield Diagnosis(
+            name=name,
+            severity="warning" if name == "start_leaves_messages" else "critical",
+            certainty="certain" if name == "start_fails" and set(own) <= set(brokers) else "likely",
+            path=path,
+            message=f"a start of broker {listed(brokers)} {message}",
+            cost=cost,
+            cure="rmqtool recover shows what each broker's start would do, and a repair that keeps every"
+            " sound message",
+            command=("rmqtool", "recover", STORE),
+            detail={"brokers": brokers},
+        )
+
+
+def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
+    """(name, path, message, cost) of everything that goes wrong in one start."""
+    if start.error is not None:
+        yield "start_fails", start.path or ".", f"fails: {start.error}", _NO_SERVICE
+        return
+    found = start.prediction
+    if found is None:
+        return
+    if found.crashes:
+        message = f"runs out of memory: a damaged record claims {format_size(found.claimed_bytes or 0)}"
+        yield "start_crashes", "commitlog", message, _NO_SERVICE
+    if found.hangs:
+        yield "start_hangs", "commitlog", "never ends: dispatch waits forever", _NO_SERVICE
+    if found.messages_abandoned:
+        topics = len(found.topics_abandoned)
+        message = (
+            f"ends the log at {found.end_offset} and gives up {found.messages_abandoned} sound messages of"
+            f" {topics} topic{'' if topics == 1 else 's'}"
+        )
+        yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
+    if found.messages_unreachable:
+        count = found.messages_unreachable
+        what = "1 message without a unit in its" if count == 1 else f"{count} messages without one in their"
+        message = f"leaves {what} queue"
+        yield "start_leaves_messages", "consumequeue", message, "no consumer ever receives these messages"
