@@ -98,7 +98,7 @@ def doctor(
     changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
-    stored in a form rmqtool cannot read (an index in RocksDB). With --nagios: 0 OK, 1 WARNING,
+    stored in a form rmqtool cannot read. With --nagios: 0 OK, 1 WARNING,
     2 CRITICAL, 3 UNKNOWN.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:

@@ -103,7 +103,7 @@ def dump(
 
     Exits with 0 even if nothing matches; 1 for damage, for --explain of something that is not a sound
     record, and for a --topic or --queue that the store does not have; 2 for a usage error; 3 when
-    something could not be read or is stored in a form rmqtool cannot read (an index in RocksDB),
+    something could not be read or is stored in a form rmqtool cannot read,
     and for --explain of an offset that no file contains; 4 when the file of --output exists or would lie
     in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """

@@ -178,9 +178,9 @@ def export(
 
     Exits with 0 even if nothing matches; 1 for damage, for a --topic or --queue that the store does not
     have, and when messages between the cursor and the start of the log are lost; 2 for a usage error; 3 when
-    something could not be read or written, or is stored in a form rmqtool cannot read (an index in
-    RocksDB); 4 when a file exists or would lie in the store, and for a cursor of another log or selection;
-    70 for a bug in rmqtool; 130 when interrupted.
+    something could not be read or written, or is stored in a form rmqtool cannot read; 4 when
+    a file exists or would lie in the store, and for a cursor of another log or selection; 70 for a bug in
+    rmqtool; 130 when interrupted.
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.export.run import run_export

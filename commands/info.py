@@ -55,7 +55,7 @@ def info(
 
     Exits with 0 when it shows no damage, notes at most, also of a store in use; 1 when it shows a warning or
     an error; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool cannot
-    read (an index in RocksDB).
+    read.
     """
     from rmqtool.report.info import store_info
 

@@ -219,7 +219,7 @@ def lookup(
 
     Exits with 0 when everything was found; 1 when something was not found, and for damage in a message
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
-    rmqtool cannot read (an index in RocksDB); 70 for a bug in rmqtool; 130 when interrupted.
+    rmqtool cannot read; 70 for a bug in rmqtool; 130 when interrupted.
     """
     writer = shown.writer()
     selection = selected.but(limit=max_).selection(shown.tz)

@@ -110,7 +110,7 @@ def recover(
 
     Exits with 0 when there was nothing to do, or the plan was applied; 1 when the plan would change
     something, or a warning names what recover cannot repair; 2 for a usage error; 3 when something could
-    not be read or is stored in a form rmqtool cannot read (an index in RocksDB); 4 when refused: the plan
+    not be read or is stored in a form rmqtool cannot read; 4 when refused: the plan
     would give up sound messages (needs --yes), needs --force, was made for another state of the store, or
     needs changes in a part that rmqtool cannot repair; 5 when the store is in use (without --apply only if
     it is written to while rmqtool reads it).

@@ -48,7 +48,7 @@ def report(
     page. A broker may be using the store; the page then shows what was there when the command started.
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error; 2 for a usage error; 3 when
-    something could not be read or is stored in a form rmqtool cannot read (an index in RocksDB): the
+    something could not be read or is stored in a form rmqtool cannot read: the
     page says what is missing; 4 when the file exists and --force is not given, or it would lie in the store.
     """
     from rmqtool.report.summary.collect import summarize

@@ -100,7 +100,7 @@ def tail(
 
     Exits with 0 even if nothing matches, and when --follow is interrupted; 1 for damage, and for a
     --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not be
-    read or is stored in a form rmqtool cannot read (an index in RocksDB); 70 for a bug in rmqtool;
+    read or is stored in a form rmqtool cannot read; 70 for a bug in rmqtool;
     130 when interrupted.
     """
     from rmqtool.findings import ScanCounters

@@ -83,7 +83,7 @@ def verify(
     table opens in a pager (PAGER); the summary follows when you leave it.
 
     Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
-    read or is stored in a form rmqtool cannot read (an index in RocksDB). Notes are normal, for
+    read or is stored in a form rmqtool cannot read. Notes are normal, for
     example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report

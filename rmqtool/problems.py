@@ -359,6 +359,13 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("RD06", "missing database", "error", "the RocksDB database with the queues is missing",
             "creates an empty one; after a clean stop never dispatches the first record, and 5.4 dispatches at most ten files",
             _REWRITE_DATABASE, "RocksDBConsumeQueueStore#recover, CommitLog#recoverNormally"),
+    Problem("RD07", "entry missing", "error", "a record's key is not in the index in RocksDB",
+            "answers queries by key without the message, unless index files have it; never adds the entry, because it indexes no record before the noted end",
+            None, "IndexRocksDBStore#buildIndex"),
+    Problem("RD08", "entry without record", "error", "an entry of the index in RocksDB does not match a record with that key and time",
+            "loads the bytes at that offset", None, "MessageRocksDBStorage#queryOffsetForIndex"),
+    Problem("RD09", "wrong end of index", "error", "the end that the index in RocksDB notes is not in the log",
+            "indexes no new message until the log reaches the noted end", None, "IndexRocksDBStore#buildIndex"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -45,7 +45,13 @@ from rmqtool.storage.single_file import (
 )
 from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unexpected import FILES, FOLDERS, UnexpectedEntry, find_unexpected_entries
-from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
+from rmqtool.storage.unsupported import (
+    INDEX_IN_ROCKSDB,
+    SIDE_STORE,
+    Unsupported,
+    find_unsupported,
+    is_rocksdb_file,
+)
 
 if TYPE_CHECKING:
     from rmqtool.storage.queue_logs.view import QueueLogs
@@ -333,6 +339,16 @@ class StoreLayout:
     def has_queues_in_rocksdb(self) -> bool:
         """Whether the store's queues are in RocksDB, where they are read, but not written."""
         return any(part.what == "consume queues" for part in self.read_only)
+
+    @property
+    def has_index_in_rocksdb(self) -> bool:
+        """Whether a broker writes an index to RocksDB, in addition to index files or without them."""
+        return any(part.what in INDEX_IN_ROCKSDB for part in self.read_only)
+
+    @property
+    def may_index_in_rocksdb(self) -> bool:
+        """Whether there is an index in RocksDB, or a database that cannot be read may hold one."""
+        return any(part.what in (*INDEX_IN_ROCKSDB, SIDE_STORE) for part in self.not_written)
 
     @property
     def has_queues_in_files(self) -> bool:

@@ -26,6 +26,7 @@ _ROCKSDB_FILE = pattern(
 _CONFIG_OF_TYPE = ("topics", "metadata")
 """Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
 QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
+INDEX_IN_ROCKSDB = ("index entries", "second index entries")
 # Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
     ("indexRocksDBEnable", "index entries"),

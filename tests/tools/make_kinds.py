@@ -23,7 +23,7 @@ from tests.support.trees import copy_tree
 from tests.tools.make_fixtures import gzipped, pack
 
 SAYS = {
-    "combine_index_timer_540": ("5.4", "UN01", "queues in files and in RocksDB; index and timer in RocksDB"),
+    "combine_index_timer_540": ("5.4", "", "queues in files and in RocksDB; index and timer in RocksDB"),
     "compaction_540": ("5.4", "", "a topic with cleanup.policy=COMPACTION, compacted"),
     "config_v2_540": ("5.4", "", "config v2 and queues in RocksDB"),
     "dledger_497": ("4.9", "", "the commit log in DLedger"),

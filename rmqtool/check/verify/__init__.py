@@ -4,7 +4,7 @@
     log         every record: frame, body CRC, property CRC, stored offset, blanks, the log's end;
                 entries, their index and the state of a DLedger log
     queues      every record against its consume queue unit, and every unit against its record
-    index       header, chains, every key found again, every entry explained
+    index       header, chains, every key found again, every entry explained; the same for an index in RocksDB
     checkpoint  checkpoint and abort against the log
     config      the JSON files and their .bak, topics and offsets against log and queues
     timer       timer log, timer wheel, epoch file, compaction checkpoint
@@ -72,6 +72,7 @@ __all__ = [
     "unit_check",
     "queues",
     "rocksdb",
+    "rocksdb_index",
     "spans",
     "state",
     "timer",

@@ -33,6 +33,7 @@ from rmqtool.storage.layout import IndexFilePath
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile
+    from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
     from rmqtool.log.frames import Frames
     from rmqtool.storage.source import ByteSource
 
@@ -137,6 +138,7 @@ class IndexCheck:
         # Where queues have logs of their own, the last records of each may not be indexed.
         lags = (context.live and context.layout.index_files) or context.layout.queue_logs is not None
         self._indexed_from = 0 if lags else context.dispatch_from
+        self.rocksdb = self._in_rocksdb()
 
     @property
     def start(self) -> int:
@@ -148,11 +150,22 @@ class IndexCheck:
         """Offset of the last record that has an entry; -1 without entries."""
         return max((file.last for file in self.files), default=-1)
 
+    def _in_rocksdb(self) -> RocksdbIndexCheck | None:
+        """The check of an index in RocksDB, whether there are index files or not."""
+        layout = self.context.layout
+        if layout.rocksdb_messages is None or not layout.has_index_in_rocksdb:
+            return None
+        from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
+
+        return RocksdbIndexCheck(self.context, layout.rocksdb_messages)
+
     # The files themselves
 
     def prepare(self) -> Iterator[Finding]:
-        """Findings on every index file as such."""
+        """Findings on every index file as such; an index in RocksDB is read."""
         context = self.context
+        if self.rocksdb is not None:
+            self.rocksdb.prepare()
         for number, file in enumerate(context.layout.index_files, 1):
             name = context.name(file.path)
             newest = number == len(context.layout.index_files)
@@ -338,6 +351,8 @@ class IndexCheck:
                 self._tags_after.add(part.tags_before)
                 self._tags_after.add(part.tags_after)
         scan.index_parts.clear()
+        if self.rocksdb is not None:
+            self.rocksdb.take(scan)
 
     def _add_extra(self, number: int, offsets: list[int]) -> None:
         self._extra.setdefault(number, Miss()).add(Miss.of(np.array(offsets, np.int64)))
@@ -357,6 +372,8 @@ class IndexCheck:
                 yield from _findings(code, self._file_of(miss.start), miss)
         for number, miss in sorted(self._extra.items()):
             yield from _findings("IX04", context.name(self.files[number].file.path), miss)
+        if self.rocksdb is not None:
+            yield from self.rocksdb.finish()
 
     def _header_times(self) -> Iterator[Finding]:
         """The times in a header, by which a query chooses files, against the records at both ends."""
@@ -376,10 +393,12 @@ class IndexCheck:
     def _is_explained(self, code: str, miss: Miss) -> bool:
         """Whether something else explains it.
 
-        Keys may be in a file that cannot be used, records of an older log need none, and an index
-        that is off holds none.
+        Keys may be in a file that cannot be used or in RocksDB, records of an older log need none, and an
+        index that is off holds none.
         """
         if code in ("IX08", "IX10") and self._index_off():
+            return True
+        if code == "IX10" and self.context.layout.may_index_in_rocksdb:
             return True
         zombies = self.context.zombies_from
         if code in ("IX03", "IX08", "IX10") and zombies is not None and miss.start >= zombies:

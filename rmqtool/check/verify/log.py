@@ -234,6 +234,8 @@ class LogCheck:
             comparison.add(frames, dispatch)
         if self.index is not None:
             scan.index_parts.append(self.index.part(frames, dispatch))
+            if self.index.rocksdb is not None:
+                scan.rocksdb_index.append(self.index.rocksdb.part(frames))
         now = scan.end - scan.file.file_from_offset
         self.context.progress(now - position)
         return now

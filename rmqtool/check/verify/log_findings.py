@@ -24,6 +24,7 @@ from rmqtool.storage.ranges import contains, merged, overlaps
 if TYPE_CHECKING:
     from rmqtool.check.verify.index import IndexPart
     from rmqtool.check.verify.ledger import Entries
+    from rmqtool.check.verify.rocksdb_index import RangeSums
     from rmqtool.check.verify.spans import Spans
 
 
@@ -64,6 +65,7 @@ class ScannedFile:
     topics: dict[str, int] = field(default_factory=dict)
     queues: Spans | None = None
     index_parts: list[IndexPart] = field(default_factory=list)
+    rocksdb_index: list[RangeSums] = field(default_factory=list)
     entries: Entries | None = None
     failed_entries: dict[str, str] = field(default_factory=dict)
     _last_of: dict[str, int] = field(default_factory=dict)

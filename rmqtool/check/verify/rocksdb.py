@@ -67,9 +67,11 @@ def check_rocksdb(context: Context) -> Iterator[Finding]:
 def _other_databases(context: Context) -> Iterator[Finding]:
     """All blocks of the databases that hold no queues, or queues that cannot be read."""
     broken = (part for part in context.layout.unsupported if part.reason)
+    seen = {None if context.layout.rocksdb is None else context.layout.rocksdb.folder}
     for part in (*broken, *context.layout.read_only):
-        if context.layout.rocksdb is not None and part.path == context.layout.rocksdb.folder:
+        if part.path in seen:
             continue
+        seen.add(part.path)
         if part is queues_part(context.layout.not_written) and not has_database(part.path, Listing()):
             yield finding("RD06", context.name(part.path))
             continue

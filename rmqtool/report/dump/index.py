@@ -74,6 +74,10 @@ def index_rows(
     """
     wanted = _Wanted(selection, wanted_hashes(selection))
     report_out_of_reach(layout, "index entries", report)
+    if layout.has_index_in_rocksdb and not layout.index_files:
+        assert layout.rocksdb_messages is not None
+        where = layout.relative(layout.rocksdb_messages.folder)
+        report(finding("UN01", where, reason="index entries in RocksDB"))
     shape = Shape(layout.index_slots, layout.index_entries)
     left = selection.limit
     with OpenFiles() as files:

@@ -337,10 +337,14 @@ class _Cover:
             if active:
                 self.sequences[place] = -active[0][0]
 
+    def highest(self, key: bytes) -> int:
+        """The highest sequence number of the range deletes of a key; -1 without one."""
+        place = bisect_right(self.bounds, key) - 1
+        return self.sequences[place] if place >= 0 else -1
+
     def hides(self, key: bytes, sequence: int) -> bool:
         """Whether a range delete hides an entry."""
-        place = bisect_right(self.bounds, key) - 1
-        return place >= 0 and self.sequences[place] > sequence
+        return self.highest(key) > sequence
 
 
 def _apply(families: dict[int, _Family], edit: format_.VersionEdit) -> None:

@@ -18,10 +18,11 @@ from rmqtool.formats import rocksdb_timer
 from rmqtool.storage.rocksdb.database import Database
 
 FAMILY = "default"
-_LAST_OFFSET = b"lastOffsetPy"
+LAST_OFFSET = b"lastOffsetPy"
+HOUR_MS = 3_600_000
 _LETTERS = {"key": "KU", "uniq_key": "U", "tag": "T"}
 _NUMBER_BYTES = 8
-_HOURS_STOP = b"\x01"  # after all keys that begin with an hour: before 2250
+HOURS_STOP = b"\x01"  # after all keys that begin with an hour: before 2250
 _SEARCHES_MAX = 4096  # of one look-up: more of them take longer than a scan of the log
 _FIRST_MAX = 1 << 16  # entries of the first hour among which the lowest offset is searched for
 
@@ -56,7 +57,7 @@ def find(database: Database, topics: Collection[str], names: Collection[str], ki
     """
     try:
         hours = list(islice(_hours(database), _SEARCHES_MAX))
-        last = database.get(FAMILY, _LAST_OFFSET)
+        last = database.get(FAMILY, LAST_OFFSET)
         first = _first_offset(database, hours[0]) if hours else None
         letters = _LETTERS[kind]
         searches = len(hours) * len(topics) * len(names) * len(letters)
@@ -75,7 +76,7 @@ def find(database: Database, topics: Collection[str], names: Collection[str], ki
 def _hours(database: Database) -> Iterator[bytes]:
     """The hours that have entries, as keys begin with them."""
     start = b""
-    while (entry := database.first(FAMILY, start, _HOURS_STOP)) is not None:
+    while (entry := database.first(FAMILY, start, HOURS_STOP)) is not None:
         hour = entry[0][:_NUMBER_BYTES]
         yield hour
         start = (int.from_bytes(hour, "big") + 1).to_bytes(_NUMBER_BYTES, "big")

@@ -75,7 +75,7 @@ def _open_pop(layout: StoreLayout, part: Unsupported) -> None:
 
 
 def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:
-    """Timer messages are read there, and the log says which transactions are open; the index is not read."""
+    """Timer messages and the index are read there; the log says which transactions are open."""
     database = Database(folder)
     try:
         filled = [what for family, what in _SIDE_FAMILIES if database.first(family, b"") is not None]
@@ -88,9 +88,8 @@ def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path
     named = [part for part in parts if part.what != SIDE_STORE] or [
         Unsupported(each, folder) for each in filled
     ]
-    others = (part for part in layout.unsupported if part not in parts)
-    layout.unsupported = (*others, *(part for part in named if "index" in part.what))
-    layout.read_only = (*layout.read_only, *(part for part in named if "index" not in part.what))
+    layout.unsupported = tuple(part for part in layout.unsupported if part not in parts)
+    layout.read_only = (*layout.read_only, *named)
 
 
 def _open_config(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path) -> None:

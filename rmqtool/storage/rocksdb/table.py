@@ -6,7 +6,7 @@ Source: block_based_table_reader.cc, table_properties.cc; spec 06 section 12.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -156,6 +156,11 @@ class Table:
     def block_count(self) -> int:
         """How many data blocks it has."""
         return len(self._handles)
+
+    @property
+    def last_keys(self) -> Sequence[bytes]:
+        """Of each data block, a key that is not below its last one."""
+        return self._last_keys
 
     def handle(self, number: int) -> Handle:
         """The place of a data block."""

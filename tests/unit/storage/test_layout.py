@@ -213,7 +213,7 @@ def test_the_side_store_alone_is_no_sign(store: Path, tmp_path: Path) -> None:
     assert detect(store).unsupported == ()
     conf = tmp_path / "broker.conf"
     conf.write_text("indexRocksDBEnable=TRUE\ntransRocksDBEnable=no\n")
-    assert [part.what for part in detect(store, broker_conf=conf).unsupported] == ["index entries"]
+    assert [part.what for part in detect(store, broker_conf=conf).not_written] == ["index entries"]
 
 
 class TestSingleFiles:

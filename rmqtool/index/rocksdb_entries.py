@@ -1,0 +1,216 @@
+"""The entries of an index in RocksDB as fingerprints: of the records of a window, and of a database.
+
+A fingerprint is a number of 64 bits for key and value of an entry, so that entries of records and of a
+database can be compared in any order, without their texts. A key holds the hour of the
+store time, the topic, a name and the physical offset, the value the store time.
+
+Source: IndexRocksDBRecord, IndexRocksDBStore#buildIndex (5.4.0); spec 06 section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import message as form
+from rmqtool.formats import properties
+from rmqtool.formats import rocksdb as format_
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.index.rocksdb_entries_kernel import (
+    FULL,
+    UNKNOWN_KIND,
+    Letters,
+    entries_of_block,
+    entries_of_records,
+    entry_of_text,
+)
+from rmqtool.log.dispatch import marks, name_table
+from rmqtool.log.frames import Frames
+from rmqtool.storage.buffers import Array
+from rmqtool.storage.rocksdb.database import Database
+from rmqtool.storage.rocksdb.index import FAMILY, HOUR_MS, HOURS_STOP
+from rmqtool.storage.rocksdb.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqtool.storage.rocksdb.table import Entry
+
+ENTRY = np.dtype(
+    [
+        ("physical_offset", "i8"),
+        ("fingerprint", "u8"),
+        ("key", "u8"),
+        ("sequence", "i8"),
+        ("is_put", "u1"),
+    ],
+    align=True,
+)
+"""One entry: the record that it leads to, key and value as a number, and the key alone; -1 for a key that no
+broker writes. Entries of records have no sequence number."""
+
+_BLOCKS = 64  # of all tables, read at once
+_PER_RECORD = 4
+_DELETES = (format_.DELETE, format_.SINGLE_DELETE)
+_SHORTEST_ENTRY = 3  # bytes: three lengths
+
+
+@cache
+def _letters() -> Letters:
+    return Letters(split=ord("@"), key=ord("K"), tag=ord("T"), uniq=ord("U"), hour_ms=HOUR_MS)
+
+
+# records
+
+
+def of_records(frames: Frames) -> Array:
+    """The entries that a broker makes for the records of a window; `frames.data` must still be valid."""
+    rows = frames.rows
+    names, name_ends = name_table()
+    texts = [java_utf8_decode(topic).encode("utf-8", "replace") for topic in frames.topics]
+    topics = np.frombuffer(b"".join(texts) + b"\0", np.uint8)
+    topic_ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    entries = np.zeros(_PER_RECORD * len(rows) + 64, ENTRY)
+    left = np.zeros(len(rows), np.bool_)
+    found = np.empty((len(name_ends), 2), np.int64)
+    result = np.zeros(1, np.int64)
+    starts, done = frames.starts(), 0
+    while done < len(rows):
+        done = entries_of_records(
+            frames.data, starts, rows, done, topics, topic_ends, names, name_ends, found,
+            form.TRANSACTION_ROLLBACK, marks(), _letters(), entries, left, result,
+        )  # fmt: skip
+        if done < len(rows):
+            more = max(len(entries), 2 + int(rows[done]["properties_length"]))
+            entries = np.concatenate([entries[: result[0]], np.zeros(more, ENTRY)])
+    made = [entries[: result[0]], *(_plain(frames, row, texts) for row in np.flatnonzero(left).tolist())]
+    # a name that KEYS holds twice has one entry
+    return _first_of_each(np.concatenate(made))
+
+
+def _first_of_each(entries: Array) -> Array:
+    _, places = np.unique(entries["fingerprint"], return_index=True)
+    return entries if len(places) == len(entries) else entries[np.sort(places)]
+
+
+def _plain(frames: Frames, row: int, topics: Sequence[bytes]) -> Array:
+    """The entries of a record whose properties are not UTF-8, decoded and encoded again as Java does."""
+    record = frames.rows[row]
+    stop = int(frames.starts()[row]) + int(record["size"])
+    found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
+    uniq, tags = found.get(properties.UNIQ_KEY), found.get(properties.TAGS)
+    texts = []
+    if uniq:
+        texts = [f"K@{key}@{uniq}" for key in properties.keys_of(found)]
+        texts += [f"T@{tags}@{uniq}"] if tags else []
+        texts.append(f"U@{uniq}")
+    entries = np.zeros(len(texts), ENTRY)
+    for number, text in enumerate(texts):
+        whole = b"@" + topics[int(record["topic_id"])] + b"@" + text.encode("utf-8", "replace") + b"@"
+        entry_of_text(
+            np.frombuffer(whole, np.uint8), int(record["physical_offset"]), int(record["store_timestamp"]),
+            _letters(), entries[number:],
+        )  # fmt: skip
+    return entries
+
+
+# databases
+
+
+def of_database(database: Database) -> Iterator[Array]:
+    """The entries of a database, in the order of their keys, some at a time.
+
+    Raises:
+        FormatError: a block is damaged.
+        UnreadableError: a file cannot be read.
+    """
+    cover = database.cover(FAMILY)
+    bounds = [bound for bound in _bounds(database, cover.bounds) if b"" < bound < HOURS_STOP]
+    for low, high in zip([b"", *bounds], [*bounds, HOURS_STOP], strict=True):
+        found = [part for part in _parts(database, low, high) if len(part)]
+        entries = np.concatenate([np.zeros(0, ENTRY), *found])
+        yield _visible(entries, cover.highest(low), merge=len(found) > 1)
+
+
+def _bounds(database: Database, deletes: Sequence[bytes]) -> list[bytes]:
+    """Keys between which there are few blocks, and that are all deleted by the same ranges."""
+    lasts = sorted(key for table in database.tables(FAMILY) for key in table.last_keys)
+    return sorted({key + b"\0" for key in lasts[_BLOCKS - 1 :: _BLOCKS]}.union(deletes))
+
+
+def _parts(database: Database, low: bytes, high: bytes) -> Iterator[Array]:
+    """The entries with keys in [low, high), of each block and of the write-ahead logs."""
+    for table in database.tables(FAMILY, low, high):
+        for number in table.blocks_of(low, high):
+            yield _of_block(table, number, low, high)
+    changes = database.changes(FAMILY, low, high)
+    if changes:
+        block = b"".join(map(_encoded, changes))
+        found = _decoded(block, len(block), low, high)
+        if isinstance(found, str):
+            raise FormatError(found, path=database.folder)
+        yield found
+
+
+def _of_block(table: Table, number: int, low: bytes, high: bytes) -> Array:
+    block = table.block(number)
+    try:
+        end = format_.entries_end(block)
+    except FormatError as error:
+        error.path, error.physical_offset = table.path, table.handle(number).offset
+        raise
+    found = _decoded(block, end, low, high)
+    if isinstance(found, str):
+        raise FormatError(found, path=table.path, physical_offset=table.handle(number).offset)
+    return found
+
+
+def _decoded(block: bytes, end: int, low: bytes, high: bytes) -> Array | str:
+    """The entries of a block with keys in [low, high), or why it cannot be read."""
+    entries = np.zeros(64, ENTRY)
+    key = np.empty(max(len(block), 1), np.uint8)
+    data = np.frombuffer(block or b"\0", np.uint8)
+    bounds = (np.frombuffer(low + b"\0", np.uint8)[: len(low)], np.frombuffer(high, np.uint8))
+    while True:
+        count = entries_of_block(data, end, *bounds, key, format_.PUT, np.array(_DELETES, np.int64), entries)
+        if count >= 0:
+            return entries[:count]
+        if count != FULL:
+            break
+        entries = np.zeros(min(len(entries) * 8, end // _SHORTEST_ENTRY + 1), ENTRY)
+    return (
+        "an entry is of a kind that is not read"
+        if count == UNKNOWN_KIND
+        else "an entry is longer than the block, or its key"
+    )
+
+
+def _encoded(change: Entry) -> bytes:
+    """A change of a write-ahead log as an entry of a block."""
+    key = change.key + format_.KEY_TAIL.pack(change.sequence << 8 | change.kind)
+    lengths = (0, len(key), len(change.value))
+    return b"".join(map(_varint, lengths)) + key + change.value
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number >= 0x80:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _visible(entries: Array, deleted: int, *, merge: bool) -> Array:
+    """The newest entry of each key, without deletes and what a range delete with this number hides."""
+    if merge or bool((entries["key"][1:] == entries["key"][:-1]).any()):
+        order = np.lexsort((-entries["sequence"], entries["key"]))
+        entries = entries[order]
+        is_newest = np.ones(len(entries), bool)
+        is_newest[1:] = entries["key"][1:] != entries["key"][:-1]
+        entries = entries[is_newest]
+    return entries[(entries["is_put"] != 0) & (entries["sequence"] >= deleted)]
