@@ -32,7 +32,7 @@ from rmqtool.log.dispatch import marks, name_table
 from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.rocksdb.database import Database
-from rmqtool.storage.rocksdb.index import FAMILY, HOUR_MS, HOURS_STOP
+from rmqtool.storage.rocksdb.messages import FAMILY, HOUR_MS, HOURS_STOP
 from rmqtool.storage.rocksdb.table import Table
 
 if TYPE_CHECKING:

@@ -32,5 +32,6 @@ __all__ = [
     "single_file",
     "source",
     "storage",
+    "unexpected",
     "unsupported",
 ]

@@ -72,7 +72,6 @@ __all__ = [
     "unit_check",
     "queues",
     "rocksdb",
-    "rocksdb_index",
     "spans",
     "state",
     "timer",

@@ -29,7 +29,7 @@ from rmqtool.problems import Finding, finding
 from rmqtool.queue.rocksdb_units import crc32c
 from rmqtool.storage.ranges import inside, runs
 from rmqtool.storage.rocksdb.database import Database
-from rmqtool.storage.rocksdb.index import FAMILY, LAST_OFFSET
+from rmqtool.storage.rocksdb.messages import FAMILY, LAST_OFFSET
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile

@@ -128,6 +128,7 @@ class SurveyedIndex(IndexCheck):
 
     def __init__(self, context: Context, options: WriteOptions) -> None:
         super().__init__(context)
+        self.rocksdb = None  # it is not rebuilt
         self._tags = options.profile.indexes_tags
         self._windows_lock = Lock()
         self._windows: list[Window] = []
