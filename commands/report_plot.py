@@ -27,6 +27,8 @@ _MAP, _DENSE, _LANE = (8.0, 178.0), (204.0, 254.0), 276.0  # rows of the map: up
 _MARKS = 400  # places of the lane of damage
 _FILES_DRAWN = 60
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+_HALF_LETTER = 1.2  # percent of a chart of 280 pixels
+_GAP = 3.0  # percent between labels
 _TIME_STEPS = (
     _SECOND, 2 * _SECOND, 5 * _SECOND, 10 * _SECOND, 15 * _SECOND, 30 * _SECOND, _MINUTE, 2 * _MINUTE,
     5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR,
@@ -78,7 +80,7 @@ class Chart:
 
     def label(self, left: float, top: float, text: str, kind: str = "tick") -> None:
         """Add a text; those at the edges stay inside of the chart."""
-        half = len(text) * 1.2  # percent of a chart of 280 pixels
+        half = len(text) * _HALF_LETTER
         anchor = "start" if left < half else "end" if left > 100 - half else "middle"
         self.shapes.append(
             Shape("text", {"x": f"{min(max(left, 0), 100):.3f}%", "y": f"{top:.1f}", "text-anchor": anchor,
@@ -194,9 +196,9 @@ def time_ticks(low: int, high: int, zone: tzinfo | None) -> Iterator[tuple[float
         return
     step = next((each for each in _TIME_STEPS if (high - low) / each <= 6), _TIME_STEPS[-1])
     shift = _offset_ms(low, zone)
-    day = None
+    day, end = None, -_GAP
     ticks = range(-(-(low + shift) // step) * step - shift, high, step)
-    for place, tick in enumerate(ticks[:12]):
+    for tick in ticks[:12]:
         moment = _moment(tick, zone)
         if moment is None:
             continue
@@ -210,7 +212,11 @@ def time_ticks(low: int, high: int, zone: tzinfo | None) -> Iterator[tuple[float
             if moment.date() != day:
                 text = f"{moment:%d %b} {text}"
             day = moment.date()
-        yield left, text, bool(place % 2)
+        half = len(text) * _HALF_LETTER
+        begin = left if left < half else left - 2 * half if left > 100 - half else left - half
+        is_minor = begin < end + _GAP
+        end = end if is_minor else begin + 2 * half
+        yield left, text, is_minor
 
 
 def _moment(time_ms: int, zone: tzinfo | None) -> datetime | None:

@@ -404,7 +404,8 @@ def _costs(starts: Iterable[Row]) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """Return the text with a capital letter, unless it begins with the name of a thing."""
     first = text.partition(" ")[0]
-    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    is_word = first.isalpha() and first.islower() and first != "rmqtool"
+    return text[:1].upper() + text[1:] if is_word else text
 
 
 def _optional(value: int | None) -> str:
