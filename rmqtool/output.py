@@ -13,8 +13,12 @@ escaped before they reach a terminal (terminal.py).
 from __future__ import annotations
 
 import os
+import select
 import shutil
+import signal
+import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -43,11 +47,62 @@ if TYPE_CHECKING:
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or a function that chooses them from the first block of rows."""
 
+_STDOUT = 1
 FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
 
 class OutputClosedError(Exception):
     """The reader of stdout has gone (`| head`). Not an error; a command that only reads can stop."""
+
+
+@contextmanager
+def _ending_with_the_reader() -> Iterator[None]:
+    """Interrupts the block if stdout is a pipe and its reader ends, and raises OutputClosedError then.
+
+    Otherwise `| head` would end the command only when it writes the next row, which may take a scan of the
+    whole log.
+    """
+    main = threading.main_thread()
+    has_handler = callable(signal.getsignal(signal.SIGINT))
+    if threading.current_thread() is not main or not has_handler or not _is_pipe():
+        yield
+        return
+    is_gone, is_done, lock = False, False, threading.Lock()
+    ended, end = os.pipe()
+
+    def watch() -> None:
+        nonlocal is_gone
+        poll = select.poll()
+        poll.register(_STDOUT, 0)  # POLLERR comes without being asked for
+        poll.register(ended, select.POLLIN)
+        found = poll.poll()
+        with lock:
+            if not is_done and any(descriptor == _STDOUT for descriptor, _ in found):
+                is_gone = True
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    try:
+        watcher.start()
+        try:
+            yield
+        finally:
+            with lock:  # from here on no signal is sent, and one that was sent is met below
+                is_done = True
+            os.close(end)
+            watcher.join()
+            os.close(ended)
+    except KeyboardInterrupt:
+        if is_gone:
+            raise OutputClosedError from None
+        raise
+
+
+def _is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(_STDOUT).st_mode)
+    except OSError:  # closed
+        return False
 
 
 class Output:
@@ -150,8 +205,19 @@ class Output:
         If `rows` raises or is interrupted, the output is complete up to there. Raises UsageError for an
         unknown field before anything is read. For `--fields help` see `check_fields`.
         """
-        format = self.chosen_format
         self.check_fields(columns)
+        if self._changes:
+            return self._written(rows, columns, table)
+        with _ending_with_the_reader():
+            return self._written(rows, columns, table)
+
+    def _written(
+        self,
+        rows: Iterable[Row | TextLines | TextColumns | None],
+        columns: Sequence[str],
+        table: Headings | None,
+    ) -> int:
+        format = self.chosen_format
         if self._template is not None:
             return self._filled(map(_single, rows), self._template)
         if format == "jsonl":

@@ -245,6 +245,16 @@ def test_reader_that_goes_away_is_no_error(program: list[str], arguments: list[s
     assert (result.returncode, result.stderr) == (0, b"")
 
 
+@pytest.mark.usefixtures("json_lines")
+def test_a_command_ends_with_its_reader_while_no_row_comes(program: list[str]) -> None:
+    """`| head` ends a scan that may not find another row for hours."""
+    with started([*program, "trial", "slow", "--limit", "400"], bufsize=0) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert json.loads(process.stdout.readline())["n"] == 0
+        process.stdout.close()
+        assert (process.wait(PATIENCE_S), process.stderr.read()) == (0, b"")
+
+
 def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
     """Lost output is never exit code 0."""
     if not Path("/dev/full").exists():
