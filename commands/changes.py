@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqtool.commands import options
@@ -48,6 +48,11 @@ def show(
 def needs(refusals: Iterable[Refusal]) -> list[str]:
     """Return the options that override refusals."""
     return sorted({f"--{refusal.needs}" for refusal in refusals if refusal.needs})
+
+
+def conf_words(folders: Sequence[str]) -> list[str]:
+    """Return the option that gives the sizes of files in these folders, if there are any."""
+    return ["--broker-conf", "broker.conf"] if folders else []
 
 
 def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:

@@ -142,6 +142,7 @@ def _show(
         output.note(f"rmqtool: --apply is refused: {planned.refusals[0].reason}; see rmqtool recover")
     elif planned.plan.actions:
         words = [] if change.write_plan is None else ["--plan", str(change.write_plan)]
+        words += changes.conf_words(planned.rebuild.guessed_sizes)
         changes.note_next_command(output, store.command("rebuild", "--apply", *words))
     code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))

@@ -5,6 +5,7 @@ The text shows each broker's start next to the plan, what is lost, and what chan
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,8 +77,9 @@ def recover(
 
     Without --apply nothing is changed. For each broker version rmqtool predicts from the bytes of the
     store whether its start loads the store, where it ends the log, which files it deletes, which
-    messages are lost, and which queues and index files it truncates. The last column shows what
-    recover would do instead.
+    messages are lost, and which queues and index files it truncates. The text shows the versions that may
+    have written the store, or those of --broker; JSON shows all. The last column shows what recover would
+    do instead.
 
     --mode best keeps every valid record, even after damage. Each lost record is replaced by a filler
     with the same topic, queue and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past
@@ -181,12 +183,20 @@ def _show(
         if recovery.plan.actions
         else cure((text[:4] for text in found["warnings"] if text[:4] in BY_CODE), store.command("recover"))
     )
-    output.write_object(found, recover_lines(found, check=explains))
+    own = found if brokers else _of_own_versions(found)
+    output.write_object(found, recover_lines(own, check=explains))
     if recovery.plan.actions:
         changes.note_next_command(output, _command(store, recovery, wanted, change.plan or change.write_plan))
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed or found["warnings"] else EXIT_OK
+
+
+def _of_own_versions(found: Row) -> Row:
+    """Return the report with the starts of those versions that may have written the store."""
+    own = [row for row in found["predictions"] if row["broker"] in found["written_by_candidates"]]
+    others = [row["broker"] for row in found["predictions"] if row not in own]
+    return found | {"predictions": own, "not_shown": others} if own and others else found
 
 
 def _command(
@@ -204,6 +214,7 @@ def _command(
         words += ["--fill", request.fill]
     if plan is None and request.broker_heap_bytes != DEFAULT_HEAP_BYTES:
         words += ["--broker-heap", str(request.broker_heap_bytes)]
+    words += changes.conf_words(recovery.plan.summary["guessed_sizes"])
     return store.command("recover", *words, "--apply", *changes.needs(recovery.refusals))
 
 
@@ -245,21 +256,13 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     return EXIT_OK
 
 
-_LOST_SHOWN = 20
-_CHANGES_SHOWN = 20
-_QUEUES_SHOWN = 20
-_LOST_COLUMNS = (
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "messages",
-    "physical_offset",
-    "bytes",
-    "from_time",
-    "until_time",
-)
-_LOST_IF_KNOWN = ("messages", "from_time", "until_time")
-_CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
+_LOST_SHOWN = 10
+_CHANGES_SHOWN = 10
+_QUEUES_SHOWN = 10
+_REASON_MAX = 160  # characters
+_LOST_COLUMNS = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
+_LOST_IF_KNOWN = ("queues", "messages", "places", "from_time", "until_time")
+_CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 
 Row = dict[str, Any]
 
@@ -274,6 +277,9 @@ def recover_lines(found: Row, *, undo: str | None = None, check: str | None = No
     if found.get("predictions"):
         yield ""
         yield from _starts(found)
+        if found.get("not_shown"):
+            versions = ", ".join(f"--broker {version}" for version in found["not_shown"])
+            yield f"{'':<13}other versions, which did not write this store: {versions}"
         yield from _queue_lines(found)
     yield from _note_lines(found["predictions"])
     yield from _lost_lines(found)
@@ -480,31 +486,37 @@ def _lost_lines(found: Row) -> Iterator[str]:
     if any(row["fate"] == "filled" for row in lost):
         seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
     yield f"{'damaged':<13}{_lost_text(found)}, already lost{seen}"
-    shown = lost[:_LOST_SHOWN]
-    has_several = any(row["count"] > 1 for row in shown)
-    rows = [
-        {
-            **row,
-            "messages": (row["count"] or None) if has_several else None,
-            "bytes": row["size"],
-            "from_time": row.get("stored_after_time"),
-            "until_time": row.get("stored_before_time"),
-        }
-        for row in shown
-    ]
+    rows = _lost_by_topic(lost)
     columns = [
         name
         for name in _LOST_COLUMNS
         if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
     ]
-    yield from Output.table_lines(rows, columns)
-    if any(row["count"] > 1 and row["fate"] == "cut" for row in shown):
-        yield (
-            f"{'':<13}queue_offset and physical_offset are those of the first message of a row; messages of"
-            " other rows lie between its messages"
-        )
-    if len(lost) > _LOST_SHOWN:
-        yield f"... and {len(lost) - _LOST_SHOWN} more (--format json shows all)"
+    yield from Output.table_lines(rows[:_LOST_SHOWN], columns)
+    if len(rows) > _LOST_SHOWN:
+        yield f"... and {len(rows) - _LOST_SHOWN} more topics (--format json shows all)"
+
+
+def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
+    """Return a row for each topic, the one with the most lost messages first; last the unknown messages."""
+    by_topic: dict[str | None, list[Row]] = {}
+    for each in lost:
+        by_topic.setdefault(each["topic"] if each["count"] else None, []).append(each)
+    rows = []
+    for topic, of_topic in by_topic.items():
+        after = [each["stored_after_time"] for each in of_topic if each.get("stored_after_time")]
+        before = [each["stored_before_time"] for each in of_topic if each.get("stored_before_time")]
+        is_known = topic is not None
+        rows.append({
+            "topic": topic if is_known else "(unknown)",
+            "queues": len({each["queue_id"] for each in of_topic}) if is_known else None,
+            "messages": sum(each["count"] for each in of_topic) if is_known else None,
+            "places": None if is_known else len(of_topic),
+            "first_offset": min(each["physical_offset"] for each in of_topic),
+            "from_time": min(after, default=None),
+            "until_time": max(before, default=None),
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: -(row["messages"] or 0))
 
 
 def _lost_text(found: Row) -> str:
@@ -527,15 +539,32 @@ def _change_lines(found: Row) -> Iterator[str]:
     yield ""
     counts = Counter(_change_of(row) for row in actions)
     yield f"changes      {', '.join(_changes(*what, count) for what, count in counts.items())}"
-    telling = sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0])
-    rows = [
-        {"change": _change(row), "path": row["path"], "offset": row["offset"], "bytes": row["length"],
-         "reason": row["reason"]}
-        for row in telling[:_CHANGES_SHOWN]
-    ]  # fmt: skip
-    yield from Output.table_lines(rows, _CHANGE_COLUMNS)
-    if len(actions) > _CHANGES_SHOWN:
-        yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
+    rows = _changes_by_place(actions)
+    columns = [name for name in _CHANGE_COLUMNS if name != "count" or any(row["count"] > 1 for row in rows)]
+    yield from Output.table_lines(rows[:_CHANGES_SHOWN], columns)
+    if len(rows) > _CHANGES_SHOWN:
+        yield f"... and {len(rows) - _CHANGES_SHOWN} more (--format json shows all)"
+
+
+def _changes_by_place(actions: Sequence[Row]) -> list[Row]:
+    """Return a row for each kind of change of a log file, or in a folder for one reason; queues last."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for each in sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0]):
+        folder = each["path"].partition("/")[0]
+        is_of_log = folder in ("commitlog", "timerlog")
+        place = (each["path"], "") if is_of_log else (folder, each["reason"])
+        places.setdefault((_change(each), *place), []).append(each)
+    rows = []
+    for (change, _, _), found in places.items():
+        reasons = list(dict.fromkeys(each["reason"] for each in found))
+        rows.append({
+            "change": change,
+            "path": os.path.commonpath([each["path"] for each in found]),
+            "count": len(found),
+            "bytes": sum(each["length"] for each in found),
+            "reason": reasons[0][:_REASON_MAX] + (" ..." if reasons[0][_REASON_MAX:] or reasons[1:] else ""),
+        })  # fmt: skip
+    return rows
 
 
 def _change_of(row: Row) -> tuple[str, str, str]:

@@ -101,7 +101,17 @@ def of_recover(found: Row) -> list[str]:
         sentences.append(OFFSETS_ARE_LOST)
     if found["applied"] is None:
         sentences += _plan_sentences(found)
+        sentences += _guessed_sentence(found["guessed_sizes"])
     return sentences
+
+
+def _guessed_sentence(folders: Sequence[str]) -> Iterator[str]:
+    """Say what to do before files get a size that nothing in the store shows."""
+    if folders:
+        yield (
+            f"The size of the files in {listed(folders)} is a guess: give the broker's configuration"
+            " (--broker-conf). Without it, apply the plan only if the broker has the default sizes."
+        )
 
 
 def start_sentences(predictions: Sequence[Row], *, more: bool = False) -> Iterator[str]:

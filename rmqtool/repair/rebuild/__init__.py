@@ -66,6 +66,7 @@ class Rebuild:
         misrouted: records that name another queue or queue offset than their own; these queues stay.
         renumbered: records that state a wrong queue offset; their unit is written at the correct one.
         warnings: warnings about the result, as texts.
+        guessed_sizes: folders in which files get the default size, as no file shows another.
         deleted: queues without files, of topics missing in topics.json: they are not created.
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
@@ -84,6 +85,7 @@ class Rebuild:
     misrouted: tuple[MisroutedRecord, ...] = ()
     renumbered: tuple[MisroutedRecord, ...] = ()
     warnings: tuple[str, ...] = ()
+    guessed_sizes: tuple[str, ...] = ()
     deleted: tuple[Key, ...] = ()
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
@@ -174,10 +176,12 @@ def _rebuild(
     from rmqtool.repair.rebuild.header_corrections import renumbered_records
     from rmqtool.repair.rebuild.queue_task import queue_ends
 
+    actions = sorted(actions, key=lambda action: action.path)
+    guessed = dict(_guessed_sizes(found.view.layout, actions))
     shapes = _shapes(found.view.layout, tasks, database)
     moved = {key: shape.moved for key, shape in shapes.items()}
     return Rebuild(
-        actions=tuple(sorted(actions, key=lambda action: action.path)),
+        actions=tuple(actions),
         build=_builder(found, tasks, index, database),
         tasks=tasks,
         index=index,
@@ -185,7 +189,8 @@ def _rebuild(
         unmended=unmended,
         misrouted=found.misrouted,
         renumbered=tuple(renumbered_records(found.context, moved)),
-        warnings=tuple(_warnings(found, tasks)),
+        warnings=(*_warnings(found, tasks), *guessed.values()),
+        guessed_sizes=tuple(guessed),
         deleted=tuple(deleted),
         queue_ends=queue_ends(found, shapes),
         batch_topics=found.batch_topics,
@@ -356,6 +361,25 @@ def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
                 f"{task.folder} would hold only {task.shape.count} of the log's records, while other queues"
                 " of the topic exist: this may be a damaged queue id, which no CRC covers"
             )
+
+
+def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:
+    """The folders in which files are created although nothing shows their size, each with a warning."""
+    if layout.broker_conf is not None:
+        return
+    made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
+    for folder, attribute, size in (
+        ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
+        ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
+        ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
+        ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
+    ):
+        if folder in made and layout.origins[attribute] == "default":
+            text = (
+                f"files of {folder} get the default size of {size}, because their size is unknown: a broker"
+                " with another size does not load them; give its broker.conf with --broker-conf"
+            )
+            yield folder, text
 
 
 def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:

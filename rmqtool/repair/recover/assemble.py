@@ -7,7 +7,7 @@ Source: spec 02 sections 12.2 and 15, spec 03, design sections 2 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -445,7 +445,6 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
     ]
     warnings += rebuild.warnings
-    warnings += _guessed_sizes(store, rebuild.actions)
     for found, texts in (
         offset_actions(store, after),
         timer_actions(store, after),
@@ -456,23 +455,6 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     actions += compaction_actions(store)
     actions += closing_actions(store, after)
     return actions, warnings
-
-
-def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
-    """A warning for each kind of file that is created although no file shows their size."""
-    made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
-    layout = store.layout
-    for folder, attribute, size in (
-        ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
-        ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
-        ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
-        ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
-    ):
-        if folder in made and layout.origins[attribute] == "default":
-            yield (
-                f"files of {folder} get the default size of {size}, because their size is unknown: a broker"
-                " with another size does not load them; --broker-conf gives the size"
-            )
 
 
 def _in_order(actions: Iterable[Action]) -> list[Action]:
@@ -515,6 +497,7 @@ def _summary(
             for (topic, queue_id), (low, high) in sorted(rebuild.queue_ends.items())
         ],
         "warnings": list(warnings),
+        "guessed_sizes": list(rebuild.guessed_sizes),
         "replica": replica_notes(store, actions),
     }
 

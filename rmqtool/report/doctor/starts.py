@@ -66,16 +66,14 @@ def _predictions(store: Store, left: int) -> dict[str, Prediction]:
 def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
     """One diagnosis for each way in which a start goes wrong, with the brokers that go that way.
 
-    Only those ways count that the broker of this store may go: the others do not matter to it.
+    Only the brokers that may have written the store count: what others would do does not matter to it.
     """
     own = store.written_by.candidates
     ways: dict[tuple[str, str, str, str], list[str]] = {}
-    for start in starts:
+    for start in (each for each in starts if each.broker in own):
         for way in _ways(start):
             ways.setdefault(way, []).append(start.broker)
     for (name, path, message, cost), brokers in ways.items():
-        if not set(own) & set(brokers):
-            continue
         yield Diagnosis(
             name=name,
             severity="warning" if name == "start_leaves_messages" else "critical",
@@ -112,6 +110,6 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
         yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
     if found.messages_unreachable:
         count = found.messages_unreachable
-        what = "1 message without a unit in its" if count == 1 else f"{count} messages without one in their"
+        what = "1 message without a unit in its" if count == 1 else f"{count} messages without units in their"
         message = f"leaves {what} queue"
         yield "start_leaves_messages", "consumequeue", message, "no consumer ever receives these messages"

@@ -40,13 +40,18 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
 def test_each_broker_stands_beside_the_plan(
     cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One column for all versions that do the same; nothing is changed."""
+    """One column for all versions that do the same; without --broker only those that may have written it."""
     root = cases.path("gap_cl02_zero_hole")
+    every = [f"--broker={version}" for version in ("4.9", "5.3", "5.4")]
+    heads = []
     with unchanged(root):
-        code, out, err = run(capsys, root)
-    assert code == 1
-    head = next(line for line in out.splitlines() if line.startswith("a start would"))
-    assert head.split()[3:] == ["4.9,", "5.3,", "5.4", "recover"]
+        for options in (every, []):
+            code, out, err = run(capsys, root, *options)
+            assert code == 1
+            heads += [line.split()[3:] for line in out.splitlines() if line.startswith("a start would")]
+            others = "which did not write this store: --broker 4.9, --broker 5.3"
+            assert (others in out) == (not options)
+    assert heads == [["4.9,", "5.3,", "5.4", "recover"], ["5.4", "recover"]]
     assert "end the log at" in out and "lose sound messages" in out
     assert "RMQTOOL_FILLER" in out
     assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
@@ -55,7 +60,7 @@ def test_each_broker_stands_beside_the_plan(
 def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A queue folder that is gone: rows for it, and the queue among those that change, text and JSON."""
     root = cases.variant("5.4.0:clean:cq-delete-topic:noabort", tmp_path / "store")
-    _, out, _ = run(capsys, root)
+    _, out, _ = run(capsys, root, "--broker", "4.9", "--broker", "5.3", "--broker", "5.4")
     lines = [line.split() for line in out.splitlines()]
     assert ["lose", "queues", "3", "1", "0"] in lines
     assert ["hide", "messages", "1412", "1400", "0"] in lines
@@ -246,7 +251,8 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
-            "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
+            "warnings": ["w"], "guessed_sizes": [], "replica": ["x"],
+            "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
                       "count": 1,
@@ -304,6 +310,17 @@ def test_sizes_that_nothing_tells_are_warned_of(
     _, found = report(capsys, root)
     (warning,) = [text for text in found["warnings"] if "the default size" in text]
     assert warning.startswith(f"files of {name} get the default size of ") and "--broker-conf" in warning
+    for command in ("recover", "rebuild"):
+        assert main([command, str(root)]) == EXIT_FINDINGS
+        captured = capsys.readouterr()
+        said = (
+            "The size of the files in {} is a guess"
+            if command == "recover"
+            else "files of {} get the default"
+        )
+        assert said.format(name) in captured.out + captured.err
+        (line,) = [each for each in captured.err.splitlines() if "to apply the plan: " in each]
+        assert "--broker-conf broker.conf" in line and "--apply" in line
     conf.write_text("mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n")
     _, found = report(capsys, root, "--broker-conf", conf)
     assert [text for text in found["warnings"] if "the default size" in text] == []
