@@ -44,6 +44,7 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array
+from rmqtool.storage.source import WIDE_WINDOW, WINDOW
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -130,9 +131,6 @@ class _Pool(Generic[Task, Result]):
 MAX_ROWS = 1 << 16
 MAX_BYTES = 16 << 20
 _MAX_BYTES_LIMIT = 1 << 30
-_WINDOW = 4 << 20
-_WIDE_WINDOW = 16 << 20
-"""Where no body is copied: what is done per window, and not per record, is then small."""
 _ROW_BYTES = 256
 """Approximate size of the fixed columns of a row."""
 _PARTS = 4
@@ -292,7 +290,7 @@ def frame_batches(
     """
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
-    with closing(RangeReader(store, selection, access, crc=crc, window=_WINDOW, looked=looked)) as reader:
+    with closing(RangeReader(store, selection, access, crc=crc, window=WINDOW, looked=looked)) as reader:
         yield from _frames(reader, reading, access, selection.limit)
 
 
@@ -350,7 +348,7 @@ class _Maker:
     @property
     def window(self) -> int:
         """Bytes of log to look at in one go."""
-        return _WINDOW if self._has_body else _WIDE_WINDOW
+        return WINDOW if self._has_body else WIDE_WINDOW
 
     @property
     def is_done(self) -> bool:

@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 
 WINDOW = 4 << 20
 """Bytes of a window of a scan: two of them fit into the processor's cache."""
+WIDE_WINDOW = 16 << 20
+"""Where no body is copied: what is done per window, and not per record, is then small."""
 
 PAGE_BYTES = page_cache.PAGE
 _WAIT_SLICE_SECONDS = 0.1
 _SMALL_BYTES = 64 << 10  # windows of at most this many bytes get new memory
-_KEPT_BUFFERS = 4  # per thread: two files at once, and of each the current and the previous window
+_KEPT_BUFFERS = {WINDOW: 4, WIDE_WINDOW: 2}
+"""Per thread and size: of two files at once, or of one, the current and the previous window."""
 _of_thread = local()
 
 
@@ -338,9 +341,10 @@ def _buffer(length: int) -> Bytes:
 
     from rmqtool.storage.buffers import Buffers
 
-    if not _SMALL_BYTES < length <= WINDOW:
+    if not _SMALL_BYTES < length <= WIDE_WINDOW:
         return np.empty(length, np.uint8)
-    buffers: Buffers | None = getattr(_of_thread, "buffers", None)
-    if buffers is None:
-        buffers = _of_thread.buffers = Buffers(WINDOW, np.uint8, _KEPT_BUFFERS)
-    return buffers.take()[:length]
+    size = WINDOW if length <= WINDOW else WIDE_WINDOW
+    buffers: dict[int, Buffers] = _of_thread.__dict__.setdefault("buffers", {})
+    if size not in buffers:
+        buffers[size] = Buffers(size, np.uint8, _KEPT_BUFFERS[size])
+    return buffers[size].take()[:length]

@@ -146,7 +146,7 @@ def test_random_records(given_records: list[Message], max_rows: int, max_bytes: 
 @settings(max_examples=40)
 @given(data=damaged_logs(0), window=st.sampled_from([300, 1 << 20]))
 def test_random_damage(data: bytes, window: int, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rmqtool.read.messages._WINDOW", window)
+    monkeypatch.setattr("rmqtool.read.messages.WINDOW", window)
     folder = tmp_path / "commitlog"
     folder.mkdir(exist_ok=True)
     (folder / file_name(0)).write_bytes(data or b"\0")
@@ -163,7 +163,7 @@ def test_a_last_record_whose_end_was_never_written(
     behind: bytes, window: int, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Its CRC is right; zeros have taken its properties, and go on behind it."""
-    monkeypatch.setattr("rmqtool.read.messages._WINDOW", window)
+    monkeypatch.setattr("rmqtool.read.messages.WINDOW", window)
     whole, cut = make_record(body=b"one"), make_record(body=b"two", found=b"KEYS\x01k\0\0")
     data = message.encode(whole) + message.encode(replace(cut, physical_offset=whole.total_size)) + behind
     (tmp_path / file_name(0)).write_bytes(data)
