@@ -43,8 +43,8 @@ demo: .venv/base
 
 # The kernels are compiled first, once: else the processes of the tests and of Spark would each compile them.
 test: .venv/dev | jre cc
-	@$(BIN)/python -m tests.tools.kernels; \
-	mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
+	@$(BIN)/python -m tests.tools.kernels
+	@mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
 	@$(BIN)/python -m pytest -p no:cacheprovider --basetemp build/test-spark tests/spark >build/test-spark.log 2>&1 & spark=$$!; \
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark; code=$$?; \
 	wait $$spark || code=$$?; cat build/test-spark.log; exit $$code

@@ -18,6 +18,7 @@ from rmqtool.write.ingest.json_kernel import MAX_PAIRS
 from rmqtool.write.ingest.json_rows import JsonRows, Lines, raw_columns
 from rmqtool.write.ingest.rows import RowRules
 from tests.support.programs import PATIENCE_S, ROOT
+from tests.support.sweep import IS_WHOLE
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ROWS = st.lists(
@@ -155,6 +156,8 @@ print("same")
 """
 
 
+@pytest.mark.sweep
+@pytest.mark.skipif(not IS_WHOLE, reason="compiles the kernel anew: make sweep")
 def test_no_byte_outside_is_read(tmp_path: Path) -> None:
     """With every index checked, on lines that end at every place."""
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path),
