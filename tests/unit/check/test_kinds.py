@@ -28,14 +28,6 @@ COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
 TIERED = "kind_tiered_540"  # its copy in files of its own is read as a store
-READ_WHOLE = (
-    *QUEUES_ELSEWHERE,
-    "kind_trans_540",
-    COMBINED,
-    CLASSIC,
-    TIERED,
-    *DLEDGER,
-)  # no part is left unread
 COMMANDS = {
     "info": (), "doctor": (), "verify": (), "stats": (), "stats-group": ("--by", "group"),
     "dump": ("--stats-only",),
