@@ -22,6 +22,10 @@ CONF = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.sql.shuffle.partitions=2",
     "spark.default.parallelism=2",
+    # Queries are small: to compile each, and to plan each again while it runs, costs more than to run it.
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.sql.adaptive.enabled=false",
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
     # A sharing that tests do not see: the workers of planning are kept as those of tasks are.
     "spark.python.worker.reuse=true",

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def read_pieces(
     return pa.Table.from_batches(batches, arrow)
 
 
+@lru_cache(maxsize=2)
 def library_rows(
     path: Path,
     selection: Selection = Selection(),  # noqa: B008 - frozen
@@ -98,7 +100,7 @@ def library_rows(
 ) -> tuple[list[Row], list[Finding]]:
     """What the library says: rows by Spark name with Arrow's values, and the findings.
 
-    `names` are engine names; None is all columns.
+    `names` are engine names; None is all columns. For reading: the next test gets the same rows.
     """
     names = tuple(names or BY_NAME)
     has_body = bool({"body", "body_encoding"} & set(names))
