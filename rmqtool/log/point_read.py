@@ -21,8 +21,8 @@ _GAP_MAX = 16 << 10  # most bytes between records that are read too, because tha
 _ROWS_MAX = 32 << 10
 _NEAR = 2 << 10  # most bytes between two starts that are read with one call: a call costs as much as these
 _FIRST_ROWS = 256  # of the first batch, which shows how long records are
-_TAIL_MIN, _TAIL_MAX = 512, 64 << 10  # bytes that are read from the start of a record of unknown size
-_LONGER_SHARE = 8  # one of so many records may be longer than what was read
+_TAIL_STEP, _TAIL_MAX = 512, 64 << 10  # bytes that are read from the start of a record of unknown size
+_LONGER_SHARE = 8  # about one of so many records is longer than what is read first
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,11 @@ def pick_sound(
 ) -> Iterator[PickedFrames]:
     """The sound records among those at `offsets`, whose sizes are not known.
 
+    As many bytes are read of each as most records of the batch before have. Longer records are read again,
+    at the sizes that they state.
+
     `places` of the batches are together all of `offsets`. A place without a row may hold a sound record
-    nevertheless, of a size that is seldom, or one that may be torn: it must be read by itself.
+    nevertheless, one that is very long or may be torn: it must be read by itself.
 
     Args:
         source: the file.
@@ -88,7 +91,7 @@ def pick_sound(
         crc: check the CRC of bodies.
         window: approximate bytes read together; a record that is longer has no row.
     """
-    first, count, tail = 0, _FIRST_ROWS, _TAIL_MIN
+    first, count, tail = 0, _FIRST_ROWS, _TAIL_STEP
     while first < len(offsets):
         part = offsets[first : first + count]
         apart = np.diff(part, append=part[-1:] + tail)
@@ -96,14 +99,34 @@ def pick_sound(
         part = part[: max(int(np.searchsorted(used, window, "right")), 1)]
         data, starts, left = _read_starts(source, part - file_from_offset, tail)
         sizes = _sizes(data, starts, left)
-        is_whole = (sizes >= MIN_RECORD_SIZE) & (sizes <= np.minimum(left, RECORD_SIZE_MAX))
-        longer = np.sort(sizes[(sizes > left) & (sizes <= window)])
-        if len(longer) * _LONGER_SHARE > len(part) and tail < _TAIL_MAX:
-            tail = min(max(2 * tail, int(longer[-len(longer) // 4])), _TAIL_MAX)
-            continue  # once more, with longer reads
-        first, count = first + len(part), _ROWS_MAX
-        there = np.flatnonzero(is_whole)
+        can_be = (sizes >= MIN_RECORD_SIZE) & (sizes <= min(window, RECORD_SIZE_MAX))
+        longer = np.flatnonzero(can_be & (sizes > left))
+        longer = longer[np.cumsum(sizes[longer]) <= window]
+        if len(longer):
+            data = _read_again(source, longer, part - file_from_offset, sizes, data, starts, left)
+        first, count, tail = first + len(part), _ROWS_MAX, _usual_size(sizes[can_be], tail)
+        there = np.flatnonzero(can_be & (sizes <= left))
         yield from _sound_frames(data, starts, sizes, part, there, file_from_offset, crc=crc)
+
+
+def _usual_size(sizes: Array, before: int) -> int:
+    """The bytes to read of each record of the next batch, when records of these sizes were seen."""
+    if not len(sizes):
+        return before
+    most = int(np.sort(sizes)[-1 - len(sizes) // _LONGER_SHARE])
+    return min(-(-most // _TAIL_STEP) * _TAIL_STEP, _TAIL_MAX)
+
+
+def _read_again(
+    source: ByteSource, longer: Array, positions: Array, sizes: Array, data: Array, starts: Array, left: Array
+) -> Array:
+    """`data` with the records `longer` after it, whose `starts` and `left` are set."""
+    pieces = read_pieces(source, positions[longer].tolist(), sizes[longer].tolist())
+    left[longer] = lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    starts[longer] = len(data) + np.cumsum(lengths) - lengths
+    both = np.concatenate([data, np.frombuffer(b"".join(pieces), np.uint8)])
+    both.flags.writeable = False
+    return both
 
 
 def _sound_frames(

@@ -272,11 +272,8 @@ class KeySearch:
         from rmqtool.read.hit_batches import BatchJudge
 
         judge = BatchJudge(self.store, self.wanted, self._selection)
-        for found in judge.judged(np.array(offsets, np.int64)):
-            if isinstance(found, list):
-                yield from self._judged(found)
-            else:
-                yield found
+        for batch, others in judge.judged(np.array(offsets, np.int64)):
+            yield from _in_order(batch, self._judged(others))
 
     def _judged(self, offsets: Iterable[int]) -> Iterator[Hit]:
         """The hits among the records at `offsets`."""
@@ -339,3 +336,17 @@ class KeySearch:
             names = wanted.found_in(properties.decode(stored.message.properties_bytes))
             if names and self._selection.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "scan", names)
+
+
+def _in_order(batch: HitBatch | None, hits: Iterator[Hit]) -> Iterator[Hit | HitBatch]:
+    """The hits of a batch and single ones, in the log's order; few single ones divide the batch."""
+    row = 0
+    for hit in hits:
+        if batch is not None:
+            stop = batch.first_from(hit.stored.physical_offset)
+            if stop > row:
+                yield batch.part(row, stop)
+            row = stop
+        yield hit
+    if batch is not None and row < len(batch):
+        yield batch.part(row, len(batch))

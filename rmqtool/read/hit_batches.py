@@ -46,13 +46,20 @@ class HitBatch:
     names: list[str]
     stops: Array
 
+    def __len__(self) -> int:
+        return len(self.frames.rows)
+
+    def first_from(self, physical_offset: int) -> int:
+        """The first row at or after an offset."""
+        return int(np.searchsorted(self.frames.rows["physical_offset"], physical_offset))
+
     def hit(self, store: Store, physical_offset: int) -> Hit:
         """One of the hits by itself.
 
         Raises:
             UnreadableError: the record cannot be read any more.
         """
-        row = int(np.searchsorted(self.frames.rows["physical_offset"], physical_offset))
+        row = self.first_from(physical_offset)
         stored = store.find(physical_offset)
         if stored is None:
             raise UnreadableError("cannot be read again", path=self.file, physical_offset=physical_offset)
@@ -82,8 +89,8 @@ class BatchJudge:
         self._names = TextSet(held_texts(wanted.names))
         self._residual = Residual(selection)
 
-    def judged(self, offsets: Array) -> Iterator[HitBatch | list[int]]:
-        """Hits, and lists of the physical offsets that are left to be judged one by one, in order.
+    def judged(self, offsets: Array) -> Iterator[tuple[HitBatch | None, list[int]]]:
+        """Hits, and the physical offsets among or next to them that are left to be judged one by one.
 
         Args:
             offsets: i8, ascending, each once.
@@ -93,7 +100,7 @@ class BatchJudge:
         while first < len(offsets):
             file = log.file_of(int(offsets[first]))
             if file is None:
-                yield [int(offsets[first])]
+                yield None, [int(offsets[first])]
                 first += 1
                 continue
             # A file that begins inside of this one holds what follows its start.
@@ -102,39 +109,31 @@ class BatchJudge:
             yield from self._of_file(file, offsets[first:stop])
             first = stop
 
-    def _of_file(self, file: StoreFile, offsets: Array) -> Iterator[HitBatch | list[int]]:
+    def _of_file(self, file: StoreFile, offsets: Array) -> Iterator[tuple[HitBatch | None, list[int]]]:
         try:
             source = open_source(file.path, listed_size=file.size)
         except OSError:
-            yield offsets.tolist()
+            yield None, offsets.tolist()
             return
         name = self._store.layout.relative(file.path)
         with closing(source):
             for frames in pick_sound(
                 source, file_from_offset=file.file_from_offset, offsets=offsets, crc=True, window=_WINDOW
             ):
-                yield from self._of_frames(frames, name)
+                yield self._of_frames(frames, name)
 
-    def _of_frames(self, frames: PickedFrames, file: str) -> Iterator[HitBatch | list[int]]:
-        places = frames.places
-        is_hit = np.zeros(len(places), np.bool_)
-        if len(frames.rows):
-            found, stops = self._found(frames)
-            good = self._residual.mask(frames) & (stops[1:] > stops[:-1])
-            is_hit[np.searchsorted(places, frames.rows["physical_offset"][good])] = True
-            if good.all():
-                batch = HitBatch(frames, file, found, stops)
-            else:
-                batch = _chosen(frames, file, found, stops, np.flatnonzero(good))
-        # Between hits the others are judged, for one of them may be a hit too.
-        edges = np.flatnonzero(np.diff(is_hit)) + 1
-        row = 0
-        for start, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(places)], strict=True):
-            if is_hit[start]:
-                yield batch.part(row, row + stop - start)
-                row += stop - start
-            else:
-                yield places[start:stop].tolist()
+    def _of_frames(self, frames: PickedFrames, file: str) -> tuple[HitBatch | None, list[int]]:
+        if not len(frames.rows):
+            return None, frames.places.tolist()
+        found, stops = self._found(frames)
+        good = self._residual.mask(frames) & (stops[1:] > stops[:-1])
+        is_hit = np.zeros(len(frames.places), np.bool_)
+        is_hit[np.searchsorted(frames.places, frames.rows["physical_offset"][good])] = True
+        if good.all():
+            batch = HitBatch(frames, file, found, stops)
+        else:
+            batch = _chosen(frames, file, found, stops, np.flatnonzero(good))
+        return batch if good.any() else None, frames.places[~is_hit].tolist()
 
     def _found(self, frames: Frames) -> tuple[list[str], Array]:
         """(names, stops): row k has the requested names [stops[k], stops[k + 1]), in the record's order."""

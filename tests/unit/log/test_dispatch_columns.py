@@ -17,7 +17,7 @@ from rmqtool.log import dispatch as keys
 from rmqtool.log import events
 from rmqtool.log.dispatch import Dispatch, dispatch_columns
 from rmqtool.log.frames import Frames, walk
-from rmqtool.log.point_read import pick
+from rmqtool.log.point_read import pick, pick_sound
 from rmqtool.log.properties import value_ranges
 from rmqtool.storage.source import BytesSource
 from tests.support.records import record
@@ -198,6 +198,9 @@ def test_records_that_were_picked_have_the_same_columns() -> None:
     assert isinstance(frames, Frames)
     offsets, sizes = (frames.rows[name][1::3].astype("i8") for name in ("physical_offset", "size"))
     (picked,) = pick(source, file_from_offset=1 << 20, offsets=offsets, sizes=sizes, crc=True, window=1 << 20)
+    found = pick_sound(source, file_from_offset=1 << 20, offsets=offsets, crc=True, window=1 << 20)
+    # Longer records than others are read again: all are in one batch.
+    assert [each.rows.tolist() for each in found] == [picked.rows.tolist()]
     whole, part = dispatch_columns(frames), dispatch_columns(picked)
     assert part.tags_code.tolist() == [tags_code(f"t{number}") for number in range(1, 12, 3)]
     assert part.keys["key_hash"].tolist() == whole.keys["key_hash"].reshape(12, 2)[1::3].ravel().tolist()
