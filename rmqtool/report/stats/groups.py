@@ -20,7 +20,7 @@ from rmqtool.report.stats.scanner import Batch, Records
 from rmqtool.storage.buffers import Array
 
 GROUPS_MAX = 200_000
-_FLUSH_RECORDS = 1 << 17
+_FLUSH_RECORDS = 1 << 15  # columns of more records do not fit into the processor's cache
 _CARDINALITY_MAX = 1 << 62
 PERCENTILES = (50, 95, 99)
 
