@@ -20,7 +20,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
-from rmqtool.problems import BY_CODE
+from rmqtool.problems import BY_CODE, COPY_CONFIG
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
@@ -284,7 +284,9 @@ def recover_lines(found: Row, *, undo: str | None = None, check: str | None = No
     yield from _note_lines(found["predictions"])
     yield from _lost_lines(found)
     yield from _change_lines(found)
-    for title, texts in (("warning", found["warnings"]), ("replica", found["replica"])):
+    if found["warnings"] and not found["actions"]:
+        yield ""
+    for title, texts in (("warning", _without_repeats(found["warnings"])), ("replica", found["replica"])):
         for text in texts:
             yield f"{title:<13}{text}"
     for refusal in found["refusals"]:
@@ -293,6 +295,15 @@ def recover_lines(found: Row, *, undo: str | None = None, check: str | None = No
     yield from _applied_lines(found["applied"], undo)
     applied = found["applied"]
     yield from verdict_lines(of_recover(found) if applied is None else of_repair(found), next=check)
+
+
+def _without_repeats(warnings: Sequence[str]) -> Iterator[str]:
+    """Yield the warnings; how to get a copy of a configuration file is said once."""
+    how = COPY_CONFIG[:1].upper() + COPY_CONFIG[1:]
+    is_said = False
+    for text in warnings:
+        yield text.replace(how, "Copy it in the same way") if is_said else text
+        is_said = is_said or how in text
 
 
 def _head(found: Row) -> Iterator[str]:

@@ -117,7 +117,7 @@ _FILLS_GAP = f"rmqtool recover STORE: fills the gap{_FROM_SLAVE}"
 _RESTORES_SIZE = f"rmqtool recover STORE: restores its size{_FROM_SLAVE}"
 _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
-_COPY_CONFIG = (
+COPY_CONFIG = (
     "while the broker is stopped, copy it to config/ from a backup or from a slave; a slave gets it from its"
     " master at every synchronisation (every 10 s with 4.9, every minute with 5.x)"
 )
@@ -304,14 +304,14 @@ PROBLEMS: tuple[Problem, ...] = (
             "TopicConfigManager#decode"),
     Problem("CF07", "delay offsets missing", "warning", "delayOffset.json and its .bak are missing, but delayed messages are stored",
             "delivers every stored delayed message again",
-            _COPY_CONFIG + "; without one, accept that these messages are delivered again", "ScheduleMessageService#load"),
+            COPY_CONFIG + "; without one, accept that these messages are delivered again", "ScheduleMessageService#load"),
     Problem("CF08", "consumer offsets missing", "error", "consumerOffset.json and its .bak are missing: the committed offsets of all groups are lost",
             "starts; every group begins at its consumeFromWhere and skips messages or consumes all of them again",
-            _COPY_CONFIG + "; without one, set each group's offsets (mqadmin resetOffsetByTime) before its consumers start; rmqtool help recovery has the steps",
+            COPY_CONFIG + "; without one, set each group's offsets (mqadmin resetOffsetByTime) before its consumers start; rmqtool help recovery has the steps",
             "ConsumerOffsetManager#queryOffset"),
     Problem("CF09", "groups missing", "warning", "subscriptionGroup.json and its .bak are missing, but there were consumer groups",
             "creates groups with default settings when they connect; with autoCreateSubscriptionGroup=false none can consume",
-            _COPY_CONFIG + "; without one, create the groups (mqadmin updateSubGroup)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
+            COPY_CONFIG + "; without one, create the groups (mqadmin updateSubGroup)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),

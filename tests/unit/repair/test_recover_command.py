@@ -17,6 +17,7 @@ from rmqtool.cli import main
 from rmqtool.commands.recover import recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
+from rmqtool.problems import COPY_CONFIG
 from tests.support.recover_checks import codes
 from tests.support.stores import Library
 
@@ -245,13 +246,14 @@ def test_a_store_of_the_environment_is_not_changed(
 
 
 def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
-    """A topic's control characters are escaped in the lines, and times are added to every row."""
+    """A topic's control characters are escaped in the lines, times are added, nothing is said twice."""
+    how = COPY_CONFIG.replace("while", "While", 1)
     found = with_times(
         {
             "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
-            "warnings": ["w"], "guessed_sizes": [], "replica": ["x"],
+            "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
@@ -264,6 +266,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
     lines = list(recover_lines(found))
     assert not any("\x1b" in line for line in lines)
     assert any("a\\x1b[31m" in line for line in lines)
+    assert f"warning      w. {how}; x" in lines and "warning      v. Copy it in the same way; y" in lines
     assert found["lost"][0]["stored_before_time"].startswith("1970-01-01T")
     assert found["lost"][0]["stored_after_time"] is None
 
