@@ -70,6 +70,16 @@ def _file_system(folder: Path) -> str | None:
     return kind
 
 
+def check_mount(path: Path) -> None:
+    """Raise UnwritableError if a file or folder is on a read-only file system."""
+    try:
+        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError as error:
+        raise UnwritableError(f"cannot write: {error.strerror}", path=path) from error
+    if is_read_only:
+        raise UnwritableError(f"cannot write: {os.strerror(errno.EROFS)}", path=path)
+
+
 def _check(path: Path, wanted: int) -> None:
     if os.access(path, wanted):
         return

@@ -12,6 +12,7 @@ from rmqtool.repair.plan.action import Action
 from rmqtool.repair.plan.backup import Manifest
 from rmqtool.repair.plan.changes import data_bytes
 from rmqtool.repair.plan.paths import Places
+from rmqtool.storage.permission import check_mount
 
 _SLACK = 1 << 20  # manifest, journal, folders
 _ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
@@ -97,7 +98,13 @@ def check_permission(places: Places, manifest: Manifest) -> None:
     """Raise RefusedError, naming the file, where this process may not do the run, or not keep the owner.
 
     Source of the rule: only the owner may set times; only root may give files away.
+
+    Raises:
+        UnwritableError: a folder is on a read-only file system, which refuses root too.
     """
+    for name, mtime_ns in manifest.folders.items():
+        if mtime_ns is not None:
+            check_mount(places.root / name)
     user = os.geteuid()
     if user == 0:
         return

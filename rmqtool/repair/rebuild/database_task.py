@@ -15,6 +15,7 @@ moved in last. Source: RocksDBConsumeQueueStore; spec 06 2.2 to 2.8.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.spans import Key
-from rmqtool.errors import FormatError, InputError
+from rmqtool.errors import FormatError, InputError, RefusedError
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.rocksdb_queue import (
     CHECKPOINT_TOPIC,
@@ -112,6 +113,9 @@ def database_task(
         wrong: codes of what is wrong with the queues in it.
         deleted: queues that are not created.
         is_final: damage in the log stays.
+
+    Raises:
+        RefusedError: it cannot be built where the present one is.
     """
     layout = survey.view.layout
     part = queues_part(layout.not_written)
@@ -131,13 +135,28 @@ def database_task(
         reason = refusal(survey, key, shape, queues.get(key), is_final=is_final)
         if reason is not None:
             return Unmended(FOLDER, problems, f"{key[0]}/{key[1]}: {reason}", *key)
-    old = tuple(
-        (path.name, path.stat().st_size)
-        for path in sorted(part.path.iterdir() if part.path.is_dir() else ())
-        if is_rocksdb_file(path.name) and path.is_file() and not path.is_symlink()
-    )
+    old = tuple(_old_files(part.path))
     kept = () if layout.rocksdb is None else tuple(_kept(survey, layout.rocksdb, shapes, deleted))
     return DatabaseTask(problems, shapes, kept, survey.end, old)
+
+
+def _old_files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Names and sizes of the files of the present database.
+
+    Raises:
+        RefusedError: something else has the name of one. It would be a part of the new database.
+    """
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+        raise RefusedError("is not a folder: the database of queues cannot be rebuilt there", path=folder)
+    for path in sorted(folder.iterdir() if folder.is_dir() else ()):
+        if not is_rocksdb_file(path.name):
+            continue
+        if path.is_symlink() or not path.is_file():
+            raise RefusedError(
+                "has the name of a file of the database and is not a plain file: it would be a part of"
+                " the new database", path=path, hint="move it away",
+            )  # fmt: skip
+        yield path.name, path.stat().st_size
 
 
 def _kept(

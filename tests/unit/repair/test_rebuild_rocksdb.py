@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import struct
@@ -24,6 +25,7 @@ from rmqtool.storage.unsupported import is_rocksdb_file
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch
+from tests.support.hard_limits import mounted
 from tests.support.programs import PATIENCE_S, started
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library, case
@@ -337,3 +339,38 @@ def test_killed_and_run_again(name: str, cases: Library, tmp_path: Path) -> None
         backup = again if again.exists() else folder / "kept"
         assert main(["recover", str(root), "--undo", str(backup)]) == EXIT_OK
         assert [row for row in tree_rows(root) if row[0] not in (".", "lock")] == before, number
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to(path.parent / "IDENTITY")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [a_link, a_folder, os.mkfifo])
+def test_what_only_has_the_name_of_a_file(
+    make: Callable[[Path], None], cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """It would be a part of the new database: nothing is changed."""
+    root = cases.copy(NAME, tmp_path / "store")
+    has_no_current(root / "consumequeue")
+    make(root / "consumequeue/000099.log")
+    for command in ("rebuild", "recover"):
+        with unchanged(root):
+            assert main([command, str(root), "--apply"]) == EXIT_REFUSED
+        assert "consumequeue/000099.log" in capfd.readouterr().err
+
+
+def test_a_read_only_mount_is_noticed_before_anything_changes(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(NAME, tmp_path / "store")
+    has_no_current(root / "consumequeue")
+    moved = (root / "consumequeue").rename(tmp_path / "queues")
+    (root / "consumequeue").mkdir()
+    with mounted(root / "consumequeue", "size=1m"):
+        shutil.copytree(moved, root / "consumequeue", dirs_exist_ok=True)
+        subprocess.run(["mount", "-o", "remount,ro", str(root / "consumequeue")], check=True)
+        with unchanged(root):
+            assert rebuild(root, "--apply", "--backup-dir", tmp_path / "backup") == EXIT_INPUT
+    assert not (tmp_path / "backup").exists()
