@@ -180,6 +180,12 @@ def data_version(document: Any) -> DataVersion | None:
     return DataVersion(_integer(version, "counter", 0), _integer(version, name, 0), state, name)
 
 
+def version_counter(document: Any) -> int:
+    """The counter of the document's data version, 0 without one. Raises FormatError for a wrong type."""
+    version = _object(_object(resolve(document), "the document").get("dataVersion", {}), "dataVersion")
+    return _integer(version, "counter", 0)
+
+
 def topics(document: Any) -> dict[str, TopicConfig]:
     """The topics of topics.json by name, in the document's order.
 

@@ -66,23 +66,23 @@ def document_v1(name: str, rows: Rows, version: bytes | None, forbidden: Rows = 
     return document
 
 
-def merged(document: Document, file: Document) -> Document:
-    """What a broker has after its start: a file with a larger version is written over the database.
+def merged(name: str, document: Document, file: Document) -> Document:
+    """What a broker has after its start: a file with a larger version is read on top of the database.
+
+    Topics and groups of the database stay beside those of the file; committed offsets do not.
 
     Raises:
         FormatError: a data version has the wrong type.
 
-    Source: RocksDBTopicConfigManager#merge and its siblings.
+    Source: RocksDBTopicConfigManager#merge and its siblings; ConsumerOffsetManager#decode.
     """
-    counters = [version.counter if version is not None else 0
-                for version in map(config_json.data_version, (document, file))]  # fmt: skip
-    if counters[1] <= counters[0]:
+    if config_json.version_counter(file) <= config_json.version_counter(document):
         return document
     found = {**document, "dataVersion": file.get("dataVersion", {})}
-    for table in (*TABLES.values(), "forbiddenTable"):
+    for table in (TABLES[name], "forbiddenTable"):
         of_file = file.get(table)
         if isinstance(of_file, dict) and table in document:
-            found[table] = {**document[table], **of_file}
+            found[table] = of_file if name == OFFSETS else {**document[table], **of_file}
     return found
 
 

@@ -213,4 +213,5 @@ def _visible(entries: Array, deleted: int, *, merge: bool) -> Array:
         is_newest = np.ones(len(entries), bool)
         is_newest[1:] = entries["key"][1:] != entries["key"][:-1]
         entries = entries[is_newest]
-    return entries[(entries["is_put"] != 0) & (entries["sequence"] >= deleted)]
+    visible: Array = entries[(entries["is_put"] != 0) & (entries["sequence"] >= deleted)]
+    return visible

@@ -68,7 +68,7 @@ def _mixed(value: Any) -> Any:
 
 
 @inlined
-def _put(row: Any, value: Any, physical_offset: int, time: int) -> None:
+def _put(row: Any, value: Any, physical_offset: Any, time: Any) -> None:
     """Fill the row of an entry whose key is that of `value` so far and the offset."""
     value = _with_number(value, physical_offset)
     row.physical_offset = physical_offset

@@ -17,7 +17,7 @@ from rmqtool.errors import (
 )
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
-from rmqtool.read.lost_config import lost_config
+from rmqtool.read.lost_config import lost_config, where_offsets_were
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import FOLDER, read_config
 
@@ -111,7 +111,8 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
         else:
             offsets |= found
     if needed and not unknown and OFFSET_FILES[0] in missing:
-        unknown.append(f"{FOLDER}/{OFFSET_FILES[0]} and its .bak are missing")
+        in_files = store.layout.rocksdb_config is None
+        unknown.append(f"{FOLDER}/" * in_files + where_offsets_were(store.layout))
     return offsets, unknown
 
 
@@ -124,9 +125,13 @@ def offsets_are_lost(store: Store) -> bool:
 def _check(store: Store) -> None:
     if store.layout.kind != "store" or store.layout.root is None:
         raise UsageError("no store root was given: only there are the offsets of consumers")
+    made = store.layout.rocksdb_config
+    if made is not None and OFFSET_FILES[0] in made.documents:
+        return
     for part in store.layout.unsupported:
         if part.what == "config":
-            raise UnsupportedStoreError(f"the consumer offsets are in {part.form}", path=part.path)
+            reason = f", which cannot be read: {part.reason}" if part.reason else ""
+            raise UnsupportedStoreError(f"the consumer offsets are in {part.form}{reason}", path=part.path)
 
 
 def _of_file(store: Store, name: str) -> Offsets | None:

@@ -12,9 +12,10 @@ ScheduleMessageService, SubscriptionGroupManager, TopicConfigManager#init; spec 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from rmqtool.errors import InputError
+from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
@@ -37,7 +38,7 @@ _FILES_OF_BROKERS = (
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:
-    """CF07, CF08 and CF09: what is missing with its .bak though the store must have had it.
+    """CF07 to CF10: what is missing with its .bak though the store must have had it, or is replaced.
 
     Args:
         layout: of a store.
@@ -46,6 +47,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     outside = any(part.what == "config" for part in layout.unsupported)
     if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
         return
+    yield from _replaced_offsets(layout)
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and _is_missing(layout, DELAY_OFFSETS):
         yield finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -54,9 +56,55 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         return
     groups = _groups(layout, messages)
     if CONSUMER_OFFSETS in lost:
-        yield finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(groups))
+        yield _lost("CF08", layout, CONSUMER_OFFSETS, len(groups))
     if _GROUPS in lost and groups:
-        yield finding("CF09", f"config/{_GROUPS}", groups=len(groups))
+        yield _lost("CF09", layout, _GROUPS, len(groups))
+
+
+def where_offsets_were(layout: StoreLayout) -> str:
+    """What is missing where committed offsets are lost (CF08)."""
+    place = _database_of(layout, CONSUMER_OFFSETS)
+    if place is None:
+        return f"{CONSUMER_OFFSETS} and its .bak are missing"
+    return f"{place}, the database with the committed offsets, is missing"
+
+
+def _database_of(layout: StoreLayout, name: str) -> str | None:
+    """The database that stands for a file of config, relative to the root; None if it is a file."""
+    made = layout.rocksdb_config
+    place = None if made is None else made.place_of(name)
+    return None if place is None else layout.relative(place)
+
+
+def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
+    place = _database_of(layout, name)
+    if place is None:
+        return finding(code, f"config/{name}", groups=groups)
+    what = "the committed offsets of all groups are lost" if code == "CF08" else "there were consumer groups"
+    found = finding(code, place, groups=groups)
+    return replace(found, message=f"the RocksDB database {place} is missing: {what}")
+
+
+def _replaced_offsets(layout: StoreLayout) -> Iterator[Finding]:
+    """CF10: a file that takes the place of committed offsets in RocksDB at the next start."""
+    made = layout.rocksdb_config
+    kept = None if made is None else made.in_database.get(CONSUMER_OFFSETS)
+    if made is None or kept is None:
+        return
+    try:
+        before, after = map(config_json.consumer_offsets, (kept, made.documents[CONSUMER_OFFSETS]))
+    except FormatError:  # a finding of its own
+        return
+    lost = {
+        group for key in before.keys() - after.keys() if not (group := key[1]).startswith(_GROUPS_OF_BROKERS)
+    }
+    changed = sum(
+        after[key].get(queue_id) != offset
+        for key in before.keys() & after.keys()
+        for queue_id, offset in before[key].items()
+    )
+    if lost or changed:
+        yield finding("CF10", f"config/{CONSUMER_OFFSETS}", groups=len(lost), offsets=changed)
 
 
 def _is_missing(layout: StoreLayout, name: str) -> bool:

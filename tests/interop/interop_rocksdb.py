@@ -6,6 +6,7 @@ build only a part of them again; the queues of a double write are read from Rock
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,11 @@ import pytest
 
 from rmqtool.broker.predict import predict
 from rmqtool.errors import EXIT_OK
+from rmqtool.formats import config_json
+from rmqtool.formats.remoting_codes import Request
+from rmqtool.net.broker_client import document
+from rmqtool.net.ha_connection import Address
+from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
 from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, run
 from tests.interop.brokers import Broker, wait_for_topic
@@ -94,3 +100,26 @@ def test_a_start_without_queues_makes_those_that_are_predicted(
     for (topic, queue_id), queue in wanted.items():
         span = spans[topic][str(queue_id)]
         assert span["min"] == queue.min_after and span["max"] >= queue.max_after, (topic, queue_id, span)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_committed_offsets_beside_a_file(
+    version: str, is_newer: bool, cases: Library, tmp_path: Path
+) -> None:
+    """The offsets that rmqtool shows are those of the broker after its start, whichever of both wins."""
+    root = cases.copy(f"kind_rocksdb_{version.replace('.', '')}", tmp_path / "store")
+    file = root / "config/consumerOffset.json"
+    table = {"TopicA@cg1": {"0": 7}, "TopicB@another": {"0": 3}}
+    counter = 1 << 30 if is_newer else 0  # 5.4.0 reads an int
+    file.write_text(json.dumps({"dataVersion": {"counter": counter}, "offsetTable": table}))
+    with Store.open(root) as store:
+        shown = known_offsets(store)[0]
+    with Broker(
+        version, tmp_path / "lab", root, {key: str(value) for key, value in ROCKSDB.items()}
+    ) as broker:
+        broker.start()
+        served = document(Address("127.0.0.1", broker.port), Request.GET_ALL_CONSUMER_OFFSET)
+        broker.stop()
+    assert config_json.consumer_offsets(served) == shown
+    assert (("TopicB", "another") in shown) == is_newer

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -208,10 +209,8 @@ class RocksdbIndexCheck:
         if isinstance(error, UnreadableError) and error.is_gone and self.context.live:
             self.context.report.vanished.add(self.name)
         elif "queues" not in self.context.report.passes:  # it reads all databases
-            path = self.database.folder if error.path is None else error.path
-            yield finding(
-                "RD01", self.context.layout.relative(path), error.physical_offset, None, reason=error.message
-            )
+            path = self.database.folder if error.path is None else Path(error.path)
+            yield finding("RD01", self.context.name(path), error.physical_offset, None, reason=error.message)
 
     @property
     def name(self) -> str:

@@ -91,6 +91,7 @@ class ConfigCheck:
         self.documents: dict[str, Any] = {}
         self._found: list[Finding] = []
         if context.layout.kind == "store":
+            self._found += _unread_databases(context)
             for name in CONFIG_FILES:
                 self._found += self._load(name)
 
@@ -140,6 +141,13 @@ class ConfigCheck:
             reason = loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
             return [finding("CF02", path, reason=reason)]
         return []
+
+
+def _unread_databases(context: Context) -> Iterator[Finding]:
+    """Databases of a configuration that cannot be read: a broker does not start."""
+    for part in context.layout.unsupported:
+        if part.what == "config" and part.reason:
+            yield finding("CF02", context.name(part.path), reason=part.reason)
 
 
 def _read_config(path: Path) -> bytes | None:

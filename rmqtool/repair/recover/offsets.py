@@ -76,7 +76,8 @@ def _lost_text(found: Finding) -> str:
     """A warning about a missing config file that recover cannot restore: the effect, and the remedy."""
     problem = found.problem
     repair = problem.repair or ""
-    return f"{problem.code} {problem.message}; {problem.reaction}. {repair[:1].upper()}{repair[1:]}"
+    what = found.message or problem.message
+    return f"{problem.code} {what}; {problem.reaction}. {repair[:1].upper()}{repair[1:]}"
 
 
 def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: Any) -> Action:

@@ -34,6 +34,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
+from rmqtool.read.lost_config import where_offsets_were
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats import duplicates, lag, pending, transactions
 from rmqtool.report.stats.charts import Charts, ChartSums
@@ -46,6 +47,7 @@ from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
+    from rmqtool.storage.layout import StoreLayout
 
 
 _MEASURES = (("size", "bytes"), ("body", "bytes"), ("delay", "ms"))
@@ -326,7 +328,7 @@ class _Run:
             return
         if request.lag_by is not None:
             rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
-            self.found.notes += _unread_notes(lags)
+            self.found.notes += _unread_notes(lags, self.store.layout)
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
             by_name["lag"] = self._section("lag", rows, fields, table)
         if self.found.charts is not None:
@@ -469,14 +471,12 @@ class _Run:
         return Section(name, rows[: self.request.selection.limit], fields, table)
 
 
-def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
+def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator[str]:
     """Notes on why there is no lag: no group has an offset, or the offsets are lost."""
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
-        yield (
-            "consumerOffset.json and its .bak are missing: the committed offsets are unknown; see"
-            " rmqtool verify (CF08)"
-        )
+        missing = where_offsets_were(layout)
+        yield f"{missing}: the committed offsets are unknown; see rmqtool verify (CF08)"
         return
     yield from (f"no group has an offset for topic {topic}" for topic in unread)
 

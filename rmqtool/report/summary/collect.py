@@ -19,6 +19,7 @@ from rmqtool.errors import EXIT_INPUT, EXIT_OK, RmqtoolError, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
 from rmqtool.problems import Finding
+from rmqtool.read.lost_config import where_offsets_were
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import Examination, Omission
@@ -140,7 +141,7 @@ def _lag(store: Store, summary: Summary, now_ms: int, tz: tzinfo | None) -> None
         summary.examination.omissions.append(Omission(_LAG, error.message))
         return
     if any("offsets_missing" in each.status for each in lags):
-        reason = "consumerOffset.json and its .bak are missing"
+        reason = where_offsets_were(store.layout)
         summary.examination.omissions.append(Omission(_LAG, reason))
         return
     lags = [each for each in lags if each.group is not None]

@@ -2,9 +2,11 @@
 
 topics.json, subscriptionGroup.json and consumerOffset.json are made from the database, v1 in three folders or
 one, or v2; all other files are those of the folder. Where the folder has one of the three too, a broker of v1
-starts with the database, and with the file on top if that has a larger version. A broker of v2 reads no file.
+starts with the database, and with the file on top if that has a larger version: then it has the committed
+offsets of the file alone. A broker of v2 reads no file.
 
-What was read is kept; it is read again when a file is opened after the databases have changed.
+Of three databases those that can be read are read, whatever the others are. What was read is kept; it is read
+again when a file is opened after the databases have changed.
 
 Source: RocksDBConfigManager and its subclasses, ConfigStorage; spec 06 section 3.
 """
@@ -16,7 +18,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
 from rmqtool.formats import rocksdb_config as format_
 from rmqtool.formats.fastjson import READ_LIMIT
@@ -44,6 +46,10 @@ class RocksdbConfig(Storage):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.failed: dict[Path, InputError] = {}
+        """Folders of databases that cannot be read."""
+        self.in_database: dict[str, Document] = {}
+        """What the database holds, by the name of a file that wins over it."""
         self._state: tuple[object, ...] | None = None
 
     @cached_property
@@ -61,6 +67,7 @@ class RocksdbConfig(Storage):
         """The documents by the name of the file. Raises FormatError, UnreadableError."""
         listing = Listing()
         self._state = self._changed()
+        self.failed, self.in_database = {}, {}
         if self.is_v2:
             return self._read_v2()
         if listing.has_file(self.folder / _SINGLE, CURRENT):
@@ -77,14 +84,17 @@ class RocksdbConfig(Storage):
             if not Listing().has_file(folder, CURRENT):
                 continue
             database = Database(folder)
+            is_separate = folder.name in _SEPARATE.values()
             try:
                 forbidden = list(database.scan(_FORBIDDEN)) if name == GROUPS else []
                 found[name] = format_.document_v1(
                     name, database.scan(family), database.get(version, format_.VERSION_KEY), forbidden
                 )
-            except FormatError as error:
+            except InputError as error:
                 error.path = error.path or folder
-                raise
+                if not is_separate:
+                    raise
+                self.failed[folder] = error
             finally:
                 database.close()
         return found
@@ -102,10 +112,18 @@ class RocksdbConfig(Storage):
     def _with_file(self, name: str, document: Document) -> Document:
         texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
         try:
-            return format_.merged(document, config_json.load_with_bak(*texts).document)
+            found = format_.merged(name, document, config_json.load_with_bak(*texts).document)
         except FormatError as error:
             error.path = error.path or self.folder / name
             raise
+        if found is not document:
+            self.in_database[name] = document
+        return found
+
+    def place_of(self, name: str) -> Path | None:
+        """The database, of v1 in three folders, that stands for a file; None for other forms."""
+        others = any(Listing().has_file(self.folder / each, CURRENT) for each in (_SINGLE, _V2))
+        return None if others or name not in _SEPARATE else self.folder / _SEPARATE[name]
 
     @cached_property
     def _texts(self) -> dict[str, bytes]:

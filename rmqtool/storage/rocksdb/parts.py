@@ -99,5 +99,11 @@ def _open_config(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Pa
     except InputError as error:
         _broken(layout, error, *parts)
     else:
-        layout.rocksdb_config = config
-        _read(layout, *parts)
+        for part in parts:
+            failed = config.failed.get(part.path)
+            if failed is None:
+                _read(layout, part)
+            else:
+                _broken(layout, failed, part)
+        if config.documents:
+            layout.rocksdb_config = config

@@ -15,6 +15,7 @@ import pytest
 from rmqtool.formats import config_json, properties, rocksdb_queue
 from rmqtool.formats.rocksdb_queue import EndKey, end_key, unit_key
 from rmqtool.message.rows import message_row
+from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.op_records import op_of, open_half
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -287,6 +288,47 @@ def test_config_that_cannot_be_read(cases: Library, tmp_path: Path) -> None:
         reasons = {part.reason for part in opened.layout.unsupported if part.what == "config"}
         assert reasons == {"it does not name a MANIFEST"}
         assert "topics.json" not in opened.layout.config and opened.max_offset("TopicA", 0) == 30
+
+
+def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -> None:
+    """The others are read, so that the committed offsets are known without the topics, and the reverse."""
+    store = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    (store / "config/topics/CURRENT").write_text("x")
+    with Store.open(store) as opened:
+        assert known_offsets(opened) == known_offsets_of(cases.path("kind_rocksdb_540"))
+    rows = {row["problem"]: row for row in rows_of(store)}
+    assert set(rows) == {"UN01", "RD01", "CF02"} and rows["CF02"]["path"] == "config/topics"
+    (store / "config/consumerOffsets/CURRENT").unlink()
+    (store / "config/topics/CURRENT").write_bytes(
+        (cases.path("kind_rocksdb_540") / "config/topics/CURRENT").read_bytes()
+    )
+    rows = {row["problem"]: row for row in rows_of(store)}
+    assert set(rows) == {"CF08"} and rows["CF08"]["path"] == "config/consumerOffsets"
+    assert "config/consumerOffsets is missing" in rows["CF08"]["message"]
+    with Store.open(store) as opened:
+        assert "config/consumerOffsets" in known_offsets(opened, needed=True)[1][0]
+
+
+def known_offsets_of(path: Path) -> tuple[Any, list[str]]:
+    with Store.open(path) as opened:
+        return known_offsets(opened)
+
+
+@pytest.mark.parametrize("name", ["kind_rocksdb_540", "kind_config_v2_540"])
+def test_a_file_beside_committed_offsets(name: str, cases: Library, tmp_path: Path) -> None:
+    """One with a larger version replaces them when a broker of v1 starts; one of v2 reads no file."""
+    store = cases.copy(name, tmp_path / "store")
+    before = known_offsets_of(store)
+    file = store / "config/consumerOffset.json"
+    table = {"TopicA@cg1": {"0": 7}, "TopicB@another": {"0": 3}}
+    for counter, wins in ((0, False), (1 << 30, "v2" not in name)):
+        file.write_text(json.dumps({"dataVersion": {"counter": counter}, "offsetTable": table}))
+        now = {("TopicA", "cg1"): {0: 7}, ("TopicB", "another"): {0: 3}}
+        assert known_offsets_of(store) == ((now, []) if wins else before)
+        rows = [row for row in rows_of(store) if row["problem"] != "CF04"]
+        assert [row["problem"] for row in rows] == (["CF10"] if wins else [])
+        if wins:
+            assert rows[0]["detail"]["groups"] == 1 and rows[0]["detail"]["offsets"] >= 2
 
 
 def test_a_missing_unit_does_not_end_a_queue(cases: Library) -> None:
