@@ -18,6 +18,8 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import pop_record, rocksdb_config, rocksdb_queue, rocksdb_timer
 from rmqtool.formats import rocksdb as format_
 from rmqtool.formats.rocksdb import KEY_TAIL_SIZE, LOG_HEAD, TableFile
+from rmqtool.index.rocksdb_entries import ENTRY
+from rmqtool.index.rocksdb_entries_kernel import entries_of_block
 from rmqtool.queue.rocksdb_units_kernel import units_of_block
 from rmqtool.storage.rocksdb.table import Table, split_key
 from tests.fuzz.mutate import mutate
@@ -139,12 +141,34 @@ def read_block(data: Input, random: Random) -> None:
         data, end, np.frombuffer(prefix, np.uint8), 0, np.empty(format_.NAMES_MAX, np.uint8), 28, format_.PUT,
         deletes, np.full(_COUNT, -1, np.int64), units,
     )  # fmt: skip
+    _read_entries(data, end)
     try:
         expected = _units(raw, prefix)
     except FormatError:
         assert taken < 0
     else:
         assert taken >= 0 and (units == expected).all()
+
+
+def _read_entries(data: Input, end: int) -> None:
+    """Compiled = plain: the entries of an index that the block may hold."""
+    entries = np.zeros(end // 3 + 1, ENTRY)
+    none = np.zeros(0, np.uint8)
+    deletes = np.array([format_.DELETE, format_.SINGLE_DELETE], np.int64)
+    count = entries_of_block(
+        data, end, none, none, np.empty(len(data), np.uint8), format_.PUT, deletes, entries
+    )
+    try:
+        keys = [split_key(key) for key, _ in format_.block_entries(data.tobytes())]
+    except FormatError:
+        assert count < 0
+        return
+    if any(kind not in (format_.DELETE, format_.PUT, format_.SINGLE_DELETE) for _, _, kind in keys):
+        assert count < 0
+        return
+    offsets = [int.from_bytes(key[-8:], "big", signed=True) if len(key) >= 16 else -1 for key, _, _ in keys]
+    assert entries["physical_offset"][:count].tolist() == offsets
+    assert entries["sequence"][:count].tolist() == [sequence for _, sequence, _ in keys]
 
 
 def _units(block: bytes, prefix: bytes) -> Input:

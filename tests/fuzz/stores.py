@@ -29,6 +29,8 @@ from tests.support.whole_store import keyed, write_everything, write_keys, write
 # Seldom: these are larger, and of real brokers.
 _REAL = ("ok_540_small_ipv6", "ok_540_small_propcrc", "ok_497_small_ipv6", "kind_dledger_540")
 _MADE = ("everything", "written", "waiting", "ledger")
+_COPIES = {"kind_tiered_540": "tiered", "kind_compaction_540": "compaction"}
+"""Stores with logs of their own for each queue, and the folder of these, which is read as a store too."""
 _CODES = (0, 1, 2, 3, 4)
 _CPU_SECONDS = 60  # of one command, which takes some hundredths
 _CODE_OF = {problem.code for problem in PROBLEMS}
@@ -145,6 +147,8 @@ class Stores:
         """A store and what is done to it."""
         kind = random.random()
         is_database = 0.05 <= kind < 0.15
+        if kind >= 0.92:
+            return self.draw_copy(random)
         name = random.choice(_REAL if kind < 0.05 else databases.STORES if is_database else _MADE)
         root = self.base(name)
         if is_database and random.random() < 0.7:
@@ -159,9 +163,26 @@ class Stores:
             chosen += random.choice(_CHANGING)
         return Case("stores", name, edits=_possible(root, edits), commands=tuple(map(_arguments, chosen)))
 
+    def draw_copy(self, random: Random) -> Case:
+        """A store with a tiered copy or compacted topics, mutated there; or that folder as a store."""
+        name, folder = random.choice(list(_COPIES.items()))
+        root = self.base(name)
+        edits = [edit for _ in range(random.choice((1, 1, 2, 3))) for edit in _edits(root / folder, random)]
+        for edit in edits:
+            for key in edit.keys() & {"path", "to"}:
+                edit[key] = f"{folder}/{edit[key]}"
+        metadata = "config/tieredStoreMetadata.json"
+        if folder == "tiered" and random.random() < 0.3:
+            changed = mutate_json((root / metadata).read_bytes(), random)
+            edits.append({"op": "create", "path": metadata, "hex": changed.hex(), "why": "mutated"})
+        chosen = [random.choice(each) for each in COMMANDS]
+        if random.random() < 0.5:
+            chosen = [line.replace("{store}", f"{{store}}/{folder}") for line in chosen]
+        return Case("stores", name, edits=_possible(root, edits), commands=tuple(map(_arguments, chosen)))
+
     def base(self, name: str) -> Path:
         """The sound store of that name; nobody may change it."""
-        if name in (*_REAL, *databases.STORES):
+        if name in (*_REAL, *_COPIES, *databases.STORES):
             return self._library.path(name)
         root = self._folder / "made" / name
         if not root.exists():
