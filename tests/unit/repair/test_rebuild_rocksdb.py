@@ -152,7 +152,7 @@ def test_both_sides_of_a_double_write(cases: Library, tmp_path: Path) -> None:
     assert {"CQ05", "RD01"} & set(codes_of(store)) == {"RD01"}
     patch(store / "consumequeue/TopicA/0/00000000000000000000", 0, bytes(7) + b"\7")
     assert rebuild(store, "--broker-conf", conf, "--apply") == EXIT_OK
-    assert rows_of(store) == wanted and set(codes_of(store)) == {"UN01"}
+    assert rows_of(store) == wanted and not codes_of(store)
     assert rebuild(store, "--broker-conf", conf) == EXIT_OK
 
 
