@@ -18,8 +18,9 @@ A store for stock clients. It is never written, and nothing in a request is used
 Replication:
 
     receive.py          a slave: the log of a master, into a store (ha_connection.py, replica.py, log_end.py)
-    dispatching.py      queues and index of what was received (dispatch_mark.py)
-    log_archive.py      full files of the log, to an archive (archive_mark.py)
+    dispatching.py      queues and index of what was received
+    log_archive.py      full files of the log, to an archive
+    marks.py            up to where the log was dispatched and archived, in files of the store
     config_sync.py      the configuration of the master, in the order that loses nothing (broker_client.py)
     send_log.py         a master: the log of a store, to slaves
 """

@@ -1,7 +1,7 @@
 """Queues and index of a store that receives, kept level with its log by the dispatcher that `append` uses.
 
 Only what is on the device is dispatched: units never name bytes that a loss of power takes away. Order of
-every change: log, flush, queues and index, flush, `dispatchCheckpoint` (dispatch_mark.py), `checkpoint`.
+every change: log, flush, queues and index, flush, `dispatchCheckpoint` (marks.py), `checkpoint`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rmqtool.formats.index import Shape
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import broker_client
 from rmqtool.net.broker_client import RequestRefusedError
-from rmqtool.net.dispatch_mark import MARK_FILE, read_mark, save_mark
 from rmqtool.net.ha_connection import Address, ConnectionLostError
+from rmqtool.net.marks import CLOSED, DISPATCHED, OPEN, REBUILD_HINT
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreLayout, detect
 from rmqtool.write import opening
@@ -94,7 +94,7 @@ class Dispatching:
         start = self._begin(layout, options.index_shape)
         layout = self._layout()
         opening.check_sizes(layout, options)
-        save_mark(root, start, is_open=True)
+        DISPATCHED.save(root, start, OPEN)
         self._saved = start
         self._is_ending = False
         self._dispatcher = Dispatcher(
@@ -118,16 +118,17 @@ class Dispatching:
         replica, root = self._replica, self._replica.root
         with Store(layout) as store:
             newest = store.newest_units().end
-            mark = read_mark(root)
+            mark = DISPATCHED.read(root)
             if newest < 0:
                 start, is_open = replica.start, True
-            elif mark is not None and mark[0] > replica.end:
+            elif mark is not None and mark.offset > replica.end:
                 raise RefusedError(
-                    f"it says that queues are complete up to {mark[0]}, but the log ends at {replica.end}",
-                    path=root / MARK_FILE, hint=f"delete it, and run rmqtool rebuild {root} --apply",
+                    f"it says that queues are complete up to {mark.offset}, but the log ends at"
+                    f" {replica.end}",
+                    path=root / DISPATCHED.name, hint=REBUILD_HINT.format(root=root),
                 )  # fmt: skip
             elif mark is not None:
-                start, is_open = max(mark[0], replica.start), mark[1]
+                start, is_open = max(mark.offset, replica.start), mark.text == OPEN
             elif replica.was_unclean or newest > replica.end:
                 raise RefusedError(
                     "it is not known up to where its queues are complete", path=root,
@@ -166,7 +167,7 @@ class Dispatching:
         reached = self._reput.catch_up(sync=True)
         if reached.position == self._saved and is_open:
             return
-        save_mark(self._replica.root, reached.position, is_open=is_open)
+        DISPATCHED.save(self._replica.root, reached.position, OPEN if is_open else CLOSED)
         self._saved = reached.position
         self._replica.save_checkpoint(reached.store_timestamp, reached.index_timestamp)
 

@@ -5,7 +5,7 @@
 rmqtool reads the archive as a store. A copy counts once it was read again and is equal to its file. A thread
 of its own ships the files in their order; what fails is tried again, and deletes nothing.
 
-An archive may be emptied, or lie on a disk that is no longer mounted. So copies that `archiveCheckpoint`
+An archive may be emptied, or lie on a disk that was unmounted. So copies that `archiveCheckpoint`
 counts are looked for at the start, and all copies once more before their files are deleted; a copy that is
 gone is made again. Looking takes no full comparison: a file of a plausible size that begins as its log file.
 """
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError, UnwritableError
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.net.archive_mark import MARK_FILE, archive_name, read_mark, save_mark
+from rmqtool.net.marks import ARCHIVED, archive_name
 from rmqtool.report.export.outputs import Draft, OutputTarget
 from rmqtool.storage.open_files import read_head, reading
 from rmqtool.storage.output_guard import keep_out_of
@@ -73,8 +73,8 @@ class LogArchive:
         self._archived = -1
         self._compared = -1  # up to there copies were compared by this run or one before it
         self._question: _Question | None = None
-        mark = read_mark(replica.root)
-        self._has_files = mark is not None and mark[1] == self._name
+        mark = ARCHIVED.read(replica.root)
+        self._has_files = mark is not None and mark.text == self._name
         self._check_place()
         self._bug: Exception | None = None
         self._stop = Event()
@@ -95,9 +95,9 @@ class LogArchive:
         if self._thread is not None:
             return
         replica = self._replica
-        mark = read_mark(replica.root)
-        is_known = mark is not None and mark[1] == self._name and mark[0] <= replica.end
-        self._compared = mark[0] if mark is not None and is_known else -1
+        mark = ARCHIVED.read(replica.root)
+        is_known = mark is not None and mark.text == self._name and mark.offset <= replica.end
+        self._compared = mark.offset if mark is not None and is_known else -1
         self._archived = replica.start
         self._stop.clear()
         self._thread = Thread(target=self._run, name="archive", daemon=True)
@@ -178,7 +178,7 @@ class LogArchive:
         if self._has_files and self._target.is_missing():
             raise UnwritableError(
                 "the archive is not there, but it has files of this log", path=self._target.shown,
-                hint=f"mount it; or, if it is gone for ever, delete {self._replica.root / MARK_FILE}",
+                hint=f"mount it; or, if it is gone for ever, delete {self._replica.root / ARCHIVED.name}",
             )  # fmt: skip
 
     def _has_copy(self, path: Path, name: str) -> bool:
@@ -208,7 +208,7 @@ class LogArchive:
                 raise
         self._compare(path, name)
         if end > self._compared:
-            save_mark(self._replica.root, end, self._name)
+            ARCHIVED.save(self._replica.root, end, self._name)
             self._has_files, self._compared = True, end
 
     def _compress(self, path: Path, draft: Draft) -> None:

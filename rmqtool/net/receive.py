@@ -25,7 +25,6 @@ from rmqtool.formats.epoch import Entry
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.arriving import PAD
 from rmqtool.net import broker_client
-from rmqtool.net.archive_mark import archive_name
 from rmqtool.net.broker_client import BrokerFacts, RequestRefusedError
 from rmqtool.net.config_sync import ConfigSync
 from rmqtool.net.dispatching import Dispatching
@@ -38,6 +37,7 @@ from rmqtool.net.ha_connection import (
 )
 from rmqtool.net.log_archive import LogArchive
 from rmqtool.net.log_end import UNSYNCED_BYTES
+from rmqtool.net.marks import archive_name
 from rmqtool.net.replica import Replica, open_replica
 from rmqtool.repair.expire.own_rules import OwnRules
 

@@ -25,9 +25,8 @@ from rmqtool.formats.epoch import Entry
 from rmqtool.formats.versions import NEWEST
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.log.frames import Frames, walk
-from rmqtool.net.archive_mark import lower_mark as lower_archive_mark
-from rmqtool.net.dispatch_mark import lower_mark
 from rmqtool.net.log_end import UNSYNCED_BYTES, LogEnd, find_log_end, first_difference
+from rmqtool.net.marks import lower_marks
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
 from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
@@ -358,8 +357,7 @@ class Replica:
             raise RefusedError("no record ends here: the log cannot be cut", path=self.root,
                                physical_offset=offset)  # fmt: skip
         self._mark_open()
-        lower_mark(self.root, offset, self.start)
-        lower_archive_mark(self.root, offset, self.file_size)
+        lower_marks(self.root, offset, self.start, self.file_size)
         self.log.close()
         for file in sorted(self._listed(), key=lambda each: each.file_from_offset, reverse=True):
             if file.file_from_offset > start or file.file_from_offset == start == offset > self.start:

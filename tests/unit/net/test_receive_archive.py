@@ -14,8 +14,8 @@ from rmqtool.cli import main
 from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.net import log_archive
 from rmqtool.net import receive as receive_module
-from rmqtool.net.archive_mark import MARK_FILE, archive_name, lower_mark, read_mark, save_mark
 from rmqtool.net.ha_connection import Address
+from rmqtool.net.marks import ARCHIVED, archive_name, lower_marks
 from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
 from rmqtool.read.store import Store
 from tests.support.remote import KEY, SECRET, s3_server, upload
@@ -59,7 +59,7 @@ def test_full_files_are_shipped(tmp_path: Path) -> None:
     with sending(root) as sender:
         progress = receive(sender.address, copy, archive=str(place))
     assert progress.archived == 5 * FILE_SIZE
-    assert read_mark(copy) == (5 * FILE_SIZE, str(place))
+    assert ARCHIVED.read(copy) == (5 * FILE_SIZE, str(place))
     assert archived(place) == (log_of(root) + bytes(FILE_SIZE))[: 5 * FILE_SIZE]
     with Store.open(place) as there, Store.open(root) as whole:
         assert [one.message for one in there.messages()] == [
@@ -131,7 +131,7 @@ def test_another_file_of_the_name_is_refused(master: Path, tmp_path: Path, damag
     copy, place = tmp_path / "copy", tmp_path / "archive"
     with sending(master) as sender:
         receive(sender.address, copy, archive=str(place))
-    (copy / MARK_FILE).unlink()
+    (copy / ARCHIVED.name).unlink()
     third = place / "commitlog" / f"{2 * FILE_SIZE:020}.zst"
     data = (copy / "commitlog" / third.stem).read_bytes()
     found = {"other": data.replace(b"key", b"yek"), "short": data[:-1], "long": data + b"\0"}[damage]
@@ -141,7 +141,7 @@ def test_another_file_of_the_name_is_refused(master: Path, tmp_path: Path, damag
         receive(sender.address, copy, archive=str(place), max_bytes=1)
     assert str(caught.value.path) == str(third)
     assert third.read_bytes() == before
-    assert read_mark(copy) == (2 * FILE_SIZE, str(place))
+    assert ARCHIVED.read(copy) == (2 * FILE_SIZE, str(place))
     assert log_of(copy)[-FILE_SIZE:] == log_of(master)[-FILE_SIZE:]
     assert (copy / "commitlog" / third.stem).exists()
 
@@ -196,7 +196,7 @@ def test_the_mark_names_one_place(master: Path, tmp_path: Path, monkeypatch: pyt
         monkeypatch.chdir(tmp_path / name)
         with sending(master) as sender:
             receive(sender.address, copy, archive="A", max_bytes=None if name == "one" else 1)
-        assert read_mark(copy) == (5 * FILE_SIZE, str(tmp_path / name / "A"))
+        assert ARCHIVED.read(copy) == (5 * FILE_SIZE, str(tmp_path / name / "A"))
     assert archived(tmp_path / "two" / "A") + log_of(copy) == log_of(master)
 
 
@@ -211,7 +211,7 @@ def test_an_archive_that_is_gone(master: Path, tmp_path: Path) -> None:
             receive(sender.address, copy, archive=str(place), max_bytes=1)
         assert not (tmp_path / "disk").exists()
         assert log_of(copy) == log_of(master)
-        (copy / MARK_FILE).unlink()
+        (copy / ARCHIVED.name).unlink()
         assert receive(sender.address, copy, archive=str(place)).archived == 5 * FILE_SIZE
 
 
@@ -267,13 +267,13 @@ def test_names_of_no_archive(name: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_marks(tmp_path: Path) -> None:
     """A cut of the log lowers the mark to the start of the file; that of another archive does not count."""
-    lower_mark(tmp_path, 5, 100)
-    assert read_mark(tmp_path) is None
-    save_mark(tmp_path, 500, "s3://bucket/log")
-    lower_mark(tmp_path, 500, 100)
-    assert read_mark(tmp_path) == (500, "s3://bucket/log")
-    lower_mark(tmp_path, 499, 100)
-    assert read_mark(tmp_path) == (400, "s3://bucket/log")
+    lower_marks(tmp_path, 5, 0, 100)
+    assert ARCHIVED.read(tmp_path) is None
+    ARCHIVED.save(tmp_path, 500, "s3://bucket/log")
+    lower_marks(tmp_path, 500, 0, 100)
+    assert ARCHIVED.read(tmp_path) == (500, "s3://bucket/log")
+    lower_marks(tmp_path, 499, 0, 100)
+    assert ARCHIVED.read(tmp_path) == (400, "s3://bucket/log")
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_an_archive_in_s3(endpoint: str, master: Path, tmp_path: Path) -> None:
         upload(endpoint, tmp_path / "empty", "bucket", "x")
         assert receive(sender.address, copy, archive=url).archived == 5 * FILE_SIZE
         assert receive(sender.address, copy, archive=url, max_bytes=1).expired == 5 * FILE_SIZE
-    assert read_mark(copy) == (5 * FILE_SIZE, "s3://bucket/logs/a")
+    assert ARCHIVED.read(copy) == (5 * FILE_SIZE, "s3://bucket/logs/a")
     with Store.open("s3://bucket/logs/a") as there, Store.open(master) as whole:
         assert [one.message for one in there.messages()] == [
             one.message for one in whole.messages() if one.physical_offset < 5 * FILE_SIZE

@@ -17,7 +17,7 @@ from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import dispatching
 from rmqtool.net import receive as receive_module
-from rmqtool.net.dispatch_mark import MARK_FILE, read_mark
+from rmqtool.net.marks import CLOSED, DISPATCHED
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import detect
 from rmqtool.write.cut_back import cut_back
@@ -43,7 +43,7 @@ def check_equal(copy: Path, root: Path) -> None:
     assert queue_files(copy) == queue_files(root)
     assert entries(copy) == entries(root)
     assert severe(copy) == []
-    assert read_mark(copy) == (len(log_of(root)), False)
+    assert DISPATCHED.read(copy) == (len(log_of(root)), CLOSED)
 
 
 def test_queues_and_index_are_those_of_the_master(tmp_path: Path) -> None:
@@ -162,17 +162,17 @@ def test_queues_of_unknown_origin_are_refused(tmp_path: Path) -> None:
     root, copy = make_master(tmp_path / "master"), tmp_path / "copy"
     with sending(root) as sender:
         receive(sender.address, copy, dispatch=True)
-        (copy / MARK_FILE).unlink()
+        (copy / DISPATCHED.name).unlink()
         (copy / "abort").write_bytes(b"")
         with pytest.raises(RefusedError, match="not known") as caught:
             receive(sender.address, copy, dispatch=True)
         assert caught.value.hint is not None
         assert "rebuild" in caught.value.hint
-        (copy / MARK_FILE).write_text("12 maybe\n")
+        (copy / DISPATCHED.name).write_text("12 maybe\n")
         with pytest.raises(FormatError, match="dispatched") as unread:
             receive(sender.address, copy, dispatch=True)
-        assert unread.value.path == copy / MARK_FILE
-        (copy / MARK_FILE).unlink()
+        assert unread.value.path == copy / DISPATCHED.name
+        (copy / DISPATCHED.name).unlink()
         receive(sender.address, copy, dispatch=True)
     check_equal(copy, root)
 
@@ -213,14 +213,14 @@ def test_a_mark_beyond_the_log(tmp_path: Path) -> None:
     with sending(root) as sender:
         receive(sender.address, copy, dispatch=True)
         for mark in (f"{sender.log.end + 1} closed\n", "999999999999 open\n"):
-            (copy / MARK_FILE).write_text(mark)
+            (copy / DISPATCHED.name).write_text(mark)
             before = queue_files(copy)
             with pytest.raises(RefusedError, match="but the log ends at") as caught:
                 receive(sender.address, copy, dispatch=True)
             assert "rmqtool rebuild" in str(caught.value.hint)
-            assert (copy / MARK_FILE).read_text() == mark
+            assert (copy / DISPATCHED.name).read_text() == mark
             assert queue_files(copy) == before
-        (copy / MARK_FILE).unlink()
+        (copy / DISPATCHED.name).unlink()
         receive(sender.address, copy, dispatch=True)
     check_equal(copy, root)
 
