@@ -315,6 +315,9 @@ class Receiver:
         facts, address = self._facts, self._request.address
         if facts is not None:
             self._check_range(replica, facts)
+            if self._request.once and not facts.max_offset:
+                self._take_configuration(replica)
+                return
             address = Address(address.host, facts.ha_port)
         is_controller = self._request.controller if facts is None else facts.is_in_controller_mode
         connection = ControllerConnection(address) if is_controller else HaConnection(address)
@@ -335,6 +338,25 @@ class Receiver:
             connection.close()
             if self._archive is not None:
                 self._archive.forget()
+
+    def _take_configuration(self, replica: Replica) -> None:
+        """All that there is of a master without messages: 4.9 closes every HA connection until it has one.
+
+        If messages come meanwhile, this is no longer all, and the HA connection is made.
+        """
+        replica.make()
+        self._has_reached = True
+        config = self._config
+        if config is not None and self._request.config_seconds:
+            config.start()
+            while not config.written:
+                config.raise_failure()
+                if config.master_end > 0:
+                    self._look()
+                    return
+                self._pause(_LEVEL_SECONDS)
+            self._look_at_config()
+        self._is_done = True
 
     def _step(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
         got = False

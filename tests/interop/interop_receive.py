@@ -146,6 +146,22 @@ def test_a_synchronous_master_and_its_copy(version: str, name_server: str, tmp_p
                 assert client.call("queues", topic=topic) == expected
 
 
+def test_a_master_without_messages(name_server: str, tmp_path: Path) -> None:
+    """A 4.9 master closes each HA connection. `--once` takes its configuration and ends; later its log."""
+    master, copy = tmp_path / "master", tmp_path / "copy"
+    with Broker(BROKER_VERSIONS[0], tmp_path / "a", master, name_server=name_server) as broker:
+        broker.start()
+        command = ("receive", f"127.0.0.1:{broker.port}", copy, "--once", "--dispatch", "--json")
+        row = json.loads(run(*command).stdout)
+        assert (row["records"], row["end_offset"], row["configurations"]) == (0, -1, 1)
+        assert "TBW102" in (copy / "config" / "topics.json").read_text()
+        with broker.client() as client:
+            client.call("send", topic=TOPIC, body="aGk=", tags="", keys="k", properties={})
+        row = json.loads(run(*command).stdout)
+    assert row["records"] >= 1
+    assert log_bytes(copy, row["end_offset"]) == log_bytes(master, row["end_offset"])
+
+
 def check_messages(copy: Path, sent: list[Any]) -> None:
     """All that was sent is in the copy, where its id says."""
     assert len(sent) >= 1000

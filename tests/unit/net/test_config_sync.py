@@ -57,6 +57,31 @@ def test_log_and_configuration_are_received(master: Path, tmp_path: Path) -> Non
     assert Request.GET_BROKER_RUNTIME_INFO in fake.asked[first:last]
 
 
+@pytest.mark.parametrize("seconds", [60.0, 0])
+def test_a_master_without_messages(master: Path, tmp_path: Path, seconds: float) -> None:
+    """`once` takes its configuration, and needs no HA connection; it receives what comes meanwhile."""
+    copy = tmp_path / "copy"
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        whole = dict(fake.table)
+        fake.table |= {"commitLogMinOffset": "-1", "commitLogMaxOffset": "0"}
+        with fake as address:
+            progress = receive_from(address, copy, config_seconds=seconds, dispatch=True)
+            assert (progress.end, progress.connections, progress.configs) == (-1, 0, 1 if seconds else 0)
+            assert (copy / "config" / "topics.json").exists() == bool(seconds)
+            assert not (copy / "abort").exists() and not any((copy / "commitlog").iterdir())
+
+            class Documents(dict[int, bytes]):
+                def __getitem__(self, code: int) -> bytes:
+                    fake.table |= whole
+                    return super().__getitem__(code)
+
+            fake.documents = Documents(fake.documents)
+            if seconds:
+                assert receive_from(address, tmp_path / "other").configs == 1
+                assert log_of(tmp_path / "other") == log_of(master)
+
+
 def test_offsets_are_never_ahead_of_the_log(master: Path, tmp_path: Path) -> None:
     """Nothing is written before the log has reached the end that was asked for after them."""
     flushed = 0
