@@ -45,7 +45,6 @@ class WholeAnswer:
         self._rows = np.empty(_RECORDS_MAX, FRAME)
         self._topics = np.empty((frame_kernel.TOPICS_LIMIT, 2), np.int64)
         self._slots = np.zeros(frame_kernel.TOPIC_SLOTS, np.int32)
-        self._steps = np.arange(_RECORDS_MAX)
         self._result = np.zeros(point_read_kernel.RESULT_SIZE, np.int64)
         self._check(np.zeros(8, np.uint8), *(np.zeros(0, np.int64) for _ in range(3)))
         self._is_ready = True
@@ -79,34 +78,34 @@ class WholeAnswer:
         count = len(records)
         if not self._is_ready or not _LEAST <= count <= _RECORDS_MAX:
             return None
-        np = self._np
-        offsets = np.array([record.physical_offset for record in records], np.int64)
-        sizes = np.array([record.size for record in records], np.int64)
         low = records[0].queue_offset
-        if records[-1].queue_offset - low != count - 1 or any(record.count != 1 for record in records):
+        first = end = records[0].physical_offset
+        if first < 0 or records[-1].queue_offset - low != count - 1:
             return None
-        ends = offsets + sizes
-        gaps = offsets[1:] - ends[:-1]
-        first, end = int(offsets[0]), int(ends[-1])
-        if first < 0 or int(sizes.min()) <= 0 or int(gaps.min()) < 0 or int(gaps.max()) > _GAP_BYTES:
-            return None
+        has_gaps, places = False, []
+        for record in records:  # so few that loops and lists take less time than arrays
+            offset, size = record.physical_offset, record.size
+            if not end <= offset <= end + _GAP_BYTES or size <= 0 or record.count != 1:
+                return None
+            has_gaps |= offset != end
+            end = offset + size
+            places.append((offset - first, size, offset))
         read = log.span(first, end - first) if end - first <= _SPAN_BYTES else None
         if read is None:
             return None
-        starts = offsets - first
+        np = self._np
         data = np.frombuffer(read, np.uint8)
-        if not self._check(data, starts, sizes, offsets):
+        if not self._check(data, *np.array(places, np.int64).T.copy()):
             return None
         rows = self._rows[:count]
-        name = self._topics[0]
-        begin = int(name[0])
-        if read[begin : begin + int(name[1])] != java_utf8_encode(topic):
+        begin, length = self._topics[0].tolist()
+        if read[begin : begin + length] != java_utf8_encode(topic):
             return None
-        if (rows["queue_id"] != queue_id).any() or (rows["queue_offset"] != self._steps[:count] + low).any():
+        if rows["queue_offset"].tolist() != list(range(low, low + count)):
             return None
-        if version_1 and (rows["version"] != _VERSION_1).any():
+        if rows["queue_id"].tolist() != [queue_id] * count:
+            return None
+        if version_1 and rows["version"].tolist() != [_VERSION_1] * count:
             return None
         view = memoryview(read)
-        if not gaps.any():
-            return [view]
-        return [view[at:stop] for at, stop in zip(starts.tolist(), (ends - first).tolist(), strict=True)]
+        return [view[at : at + size] for at, size, _ in places] if has_gaps else [view]
