@@ -90,7 +90,7 @@ man: .venv/base
 man-check: .venv/base
 	$(BIN)/python -m rmqtool.manpages --check man
 
-# QUICK=1: small amounts, less than five minutes. AREAS: some of read, recover, append, lookup, spark, growth.
+# QUICK=1: small amounts, less than five minutes. AREAS: some of read, recover, append, lookup, net, spark, growth.
 SCALE := $(if $(QUICK),quick,full)
 bench: .venv/dev build/bench/classes.done
 	JAVA_HOME='$(JDK)' $(BIN)/python -m tests.benchmarks --scale $(SCALE) $(AREAS)

@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.benchmarks import growth, report, rows_append, rows_lookup, rows_read, rows_recover, rows_spark
+from tests.benchmarks import (
+    growth,
+    report,
+    rows_append,
+    rows_lookup,
+    rows_net,
+    rows_read,
+    rows_recover,
+    rows_spark,
+)
 from tests.benchmarks.harness import Row, measure
 from tests.benchmarks.java import is_ready
 from tests.benchmarks.machine import BUILD, describe, touch_memory
@@ -27,6 +36,7 @@ AREAS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "recover": rows_recover.rows,
     "append": rows_append.rows,
     "lookup": rows_lookup.rows,
+    "net": rows_net.rows,
     "spark": rows_spark.rows,
 }
 GROWTH = "growth"

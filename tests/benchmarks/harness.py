@@ -165,12 +165,12 @@ class Program(Contender):
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Contender):
-    """A function. It returns the seconds that it took if it measures itself, else None.
+    """A function. If it measures itself, it returns the seconds that it took, or a sample; else None.
 
     A figure of another process is that of its work alone, without its start and its end.
     """
 
-    work: Callable[[], float | None]
+    work: Callable[[], float | Sample | None]
 
     def _work(self, watched: bool) -> Sample:
         with watch(os.getpid()) if watched else _nobody() as seen:
@@ -178,7 +178,7 @@ class Call(Contender):
             told = self.work()
             seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         if told is not None:
-            return Sample(told)
+            return told if isinstance(told, Sample) else Sample(told)
         return Sample(seconds, cpu, None, seen.peak_bytes, seen.open_files)
 
 
@@ -193,6 +193,8 @@ class Row:
         contenders: who does it.
         in_process: the figure of rmqtool is that of a call, not of a command.
         goals: by the name of a peer, how many times as fast as it rmqtool should be.
+        cpu_goals: by the name of a peer, how many times as much processor time it may take as rmqtool. With
+            them the row shows the processor time of all.
         note: a sentence about it.
     """
 
@@ -202,6 +204,7 @@ class Row:
     amount: float = 0.0
     in_process: bool = False
     goals: Mapping[str, float] = field(default_factory=dict)
+    cpu_goals: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
 
@@ -301,6 +304,7 @@ def measure(row: Row, *, rounds: int, budget_s: float) -> dict[str, Any]:
             samples[each.name].append(each.round())
     ours = row.contenders[0]
     base = [sample.seconds / (ours.amount or row.amount or 1) for sample in samples[ours.name]]
+    cpu_base = [sample.cpu_seconds for sample in samples[ours.name]]
     results = []
     for each in row.contenders:
         inside = [one.inside_seconds for one in samples[each.name] if one.inside_seconds is not None]
@@ -309,14 +313,21 @@ def measure(row: Row, *, rounds: int, budget_s: float) -> dict[str, Any]:
             "peak_bytes": watched[each.name].peak_bytes,
             "open_files": watched[each.name].open_files,
             "cpu_seconds": _median([one.cpu_seconds for one in samples[each.name]]),
+            "cpu_ratio": _median(
+                [
+                    one.cpu_seconds / own
+                    for one, own in zip(samples[each.name], cpu_base, strict=True)
+                    if one.cpu_seconds is not None and own
+                ]
+            ),
         }
         if inside:
             results.append(_result(row, each, f"{each.name}{WORK_ALONE}", inside, base))
-    results[0]["ratio"] = None
+    results[0]["ratio"] = results[0]["cpu_ratio"] = None
     return {
         "name": row.name, "unit": row.unit, "amount": row.amount, "in_process": row.in_process,
         "note": row.note, "rounds": len(base), "load": os.getloadavg()[0], "goals": dict(row.goals),
-        "contenders": results,
+        "cpu_goals": dict(row.cpu_goals), "contenders": results,
     }  # fmt: skip
 
 

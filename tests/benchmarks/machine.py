@@ -68,6 +68,15 @@ def drop_from_cache(folder: Path) -> None:
                 os.close(descriptor)
 
 
+def process_cpu_seconds(pid: int) -> float | None:
+    """The user and system time of a process with all its threads; None where the system does not say."""
+    path = Path(f"/proc/{pid}/stat")
+    if not path.exists():
+        return None
+    user, system = path.read_text("ascii").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def file_system(folder: Path) -> str:
     """The kind of file system of a folder: ext4, tmpfs; empty where the system does not say."""
     best, kind, mounts = 0, "", Path("/proc/self/mounts")

@@ -29,6 +29,7 @@ TITLE = "Speed"
 
 AREAS = {
     "read": "Reading", "recover": "Recovery", "append": "Writing", "lookup": "Look-ups", "spark": "Spark",
+    "net": "Replication and serving",
 }  # fmt: skip
 GROWTH_TEXT = (
     "The time of a command at several sizes; memory and open files at the first and the last one. The slope"
@@ -68,12 +69,24 @@ def figure(row: Result, each: Result) -> str:
         return f"{rate}, of a part"
     spread = (each["high"] - each["low"]) / 2 / each["seconds"]
     text = seconds_text(each["seconds"]) + (f" +-{spread:.0%}" if row["rounds"] > 1 else "")
-    return f"{text}, {rate}" if rate else text
+    return ", ".join(filter(None, (text, rate, cpu_text(row, each))))
+
+
+def cpu_text(row: Result, each: Result) -> str:
+    """`CPU 1.2 s`, in a row that shows processor time."""
+    used = each.get("cpu_seconds") if row.get("cpu_goals") else None
+    return "" if used is None else f"CPU {seconds_text(used)}"
 
 
 def ratio_text(ratio: float | None) -> str:
     """How many times as fast rmqtool is."""
     return "" if ratio is None else f"{ratio:.3g} x" if ratio < 100 else f"{ratio:,.0f} x"
+
+
+def ratios_text(row: Result, each: Result) -> str:
+    """The same, and in a row that shows processor time how many times as much of it the peer took."""
+    used = each.get("cpu_ratio") if row.get("cpu_goals") else None
+    return ratio_text(each["ratio"]) + ("" if used is None else f", CPU {ratio_text(used)}")
 
 
 def memory_text(row: Result, each: Result) -> str:
@@ -112,12 +125,17 @@ def row_lines(row: Result) -> Iterator[str]:
     """A row for a terminal, with what is to be reached."""
     yield f"\n{row['name']}{' (in process)' if row['in_process'] else ''}, load {row['load']:.1f}"
     for each in row["contenders"]:
-        goal = row["goals"].get(each["name"])
-        aim = ""
-        if goal is not None and each["ratio"] is not None:
-            aim = f"  (to reach {goal:.3g} x{'' if each['ratio'] >= goal else ': missed'})"
+        aims = _aim(row["goals"], each, "ratio", "") + _aim(row["cpu_goals"], each, "cpu_ratio", "CPU ")
         text = f"  {each['name']:34} {figure(row, each):46} {memory_text(row, each):>9}"
-        yield f"{text} {ratio_text(each['ratio']):>8}{aim}".rstrip()
+        yield f"{text} {ratios_text(row, each):>8}{aims}".rstrip()
+
+
+def _aim(goals: Mapping[str, float], each: Result, key: str, what: str) -> str:
+    """What a ratio has to reach, and whether it does."""
+    goal, ratio = goals.get(each["name"]), each.get(key)
+    if goal is None or ratio is None:
+        return ""
+    return f"  (to reach {what}{goal:.3g} x{'' if ratio >= goal else ': missed'})"
 
 
 # documents
@@ -167,7 +185,7 @@ def _table_lines(rows: Sequence[Result]) -> Iterator[str]:
         first = [f"{work} (in process)" if row["in_process"] else work, _figure_and_memory(row, ours)]
         for each in peers or [None]:
             last = ["", "", ""] if each is None else [
-                each["name"], _figure_and_memory(row, each), ratio_text(each["ratio"])
+                each["name"], _figure_and_memory(row, each), ratios_text(row, each)
             ]  # fmt: skip
             yield f"| {' | '.join(first + last)} |"
             first = ["", ""]
@@ -218,7 +236,7 @@ def _block(lines: Sequence[str]) -> str:
 def _page_lines(row: Result) -> Iterator[str]:
     yield f"{row['name']}{' (in process)' if row['in_process'] else ''}"
     for each in row["contenders"]:
-        yield f"  {each['name'][:29]:29} {figure(row, each):36} {ratio_text(each['ratio']):>8}".rstrip()
+        yield f"  {each['name'][:29]:29} {figure(row, each):36} {ratios_text(row, each):>8}".rstrip()
 
 
 def _page_point(axis: str, point: Result) -> str:

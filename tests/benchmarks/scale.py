@@ -35,6 +35,7 @@ class Scale:
         spark_growth: the positions in `growth_messages` that Spark scans too.
         many_queues: of the store that is opened only.
         spark_topics: of the store that Spark's selective queries read.
+        net_messages: that are received and served; at most 1 GiB of log.
         spark_plan: brokers, and files of each, of the scan that is planned only.
         touch_bytes: of memory before the first row.
     """
@@ -56,6 +57,7 @@ class Scale:
     spark_growth: tuple[int, ...]
     many_queues: int
     spark_topics: int
+    net_messages: int
     spark_plan: tuple[int, int]
     touch_bytes: int
 
@@ -76,22 +78,24 @@ SCALES = {
             name="small", rounds=0, budget_s=0, log_messages=12_000, log_file_bytes=8 << 20,
             append_messages=3_000, topics=(1, 20), puts=2_000, sync_puts=160, keys_messages=6_000,
             keys=(500,), part_records=500, growth_messages=(4_000, 8_000), growth_rounds=0,
-            spark_growth=(1,), many_queues=200, spark_topics=20, spark_plan=(2, 20), touch_bytes=0,
+            spark_growth=(1,), many_queues=200, spark_topics=20, net_messages=12_000,
+            spark_plan=(2, 20), touch_bytes=0,
         ),
         Scale(
             name="quick", rounds=3, budget_s=3, log_messages=120_000, log_file_bytes=64 << 20,
             append_messages=60_000, topics=(1, 300), puts=50_000, sync_puts=1_600,
             keys_messages=200_000, keys=(20_000,), part_records=10_000,
             growth_messages=(_GIB // 16, _GIB // 4), growth_rounds=0, spark_growth=(1,),
-            many_queues=4_000, spark_topics=100, spark_plan=(10, 100), touch_bytes=1 << 30,
+            many_queues=4_000, spark_topics=100, net_messages=120_000, spark_plan=(10, 100),
+            touch_bytes=1 << 30,
         ),
         Scale(
             name="full", rounds=5, budget_s=150, log_messages=2_500_000, log_file_bytes=1 << 30,
             append_messages=1_000_000, topics=(1, 10, 100, 1_000, 10_000), puts=500_000, sync_puts=50_000,
             keys_messages=6_660_000, keys=(1, 1_000, 20_000, 100_000), part_records=50_000,
             growth_messages=(_GIB, 2 * _GIB, 4 * _GIB, 8 * _GIB), growth_rounds=2,
-            spark_growth=(0, 1, 2, 3), many_queues=100_000, spark_topics=1_000, spark_plan=(100, 1_000),
-            touch_bytes=8 << 30,
+            spark_growth=(0, 1, 2, 3), many_queues=100_000, spark_topics=1_000, net_messages=850_000,
+            spark_plan=(100, 1_000), touch_bytes=8 << 30,
         ),
     )
 }  # fmt: skip

@@ -104,8 +104,10 @@ class Broker:
         *,
         has_controller: bool = False,
         name_server: str = "",
+        properties: Sequence[str] = (),
     ) -> None:
-        """Make it; a `name_server` that runs already is not started."""
+        """Make it; a `name_server` that runs already is not started. `properties` are options of its JVMs."""
+        self._properties = (*_DISK_RATIOS, *properties)
         self.has_controller = has_controller
         self.version = version
         self.folder = folder
@@ -129,7 +131,7 @@ class Broker:
         for part in ("broker", "namesrv"):
             (home / "conf" / f"logback_{part}.xml").write_text(_LOGBACK, "utf-8")
         line = ["Launch", main, "-c", str(config)]
-        process = JavaProcess(self.version, line, home=home, heap_mb=heap_mb, properties=_DISK_RATIOS)
+        process = JavaProcess(self.version, line, home=home, heap_mb=heap_mb, properties=self._properties)
         try:
             wait_until(lambda: process.ended or _BOOT_WORDS in process.log_text(), f"{main} is up")
         except LabError as error:
