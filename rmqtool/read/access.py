@@ -46,7 +46,7 @@ from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.queue_units import Key, QueueUnits, Units
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
-from rmqtool.storage.buffers import Array
+from rmqtool.storage.buffers import Array, distinct
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
@@ -466,7 +466,7 @@ def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFile]) 
     found: set[int] = set()
     with QueueUnits(store.layout) as units:
         for view in views:
-            offsets = np.unique(units.records(keys, *coverage.covered_range(store, view)).offsets)
+            offsets = distinct(units.records(keys, *coverage.covered_range(store, view)).offsets)
             found.update(offsets[~_named(view, offsets)].tolist())
             if len(found) > _RECORDS_MAX:
                 return None

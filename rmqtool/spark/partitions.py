@@ -300,6 +300,7 @@ def unit_places(store: Store) -> Any:
     import numpy as np
 
     from rmqtool.queue.units import UnitReader, live
+    from rmqtool.storage.buffers import distinct
 
     found = [np.zeros(0, np.int64)]
     with UnitReader() as reader:
@@ -307,7 +308,7 @@ def unit_places(store: Store) -> Any:
             for file in queue.files:
                 for _, units in reader.blocks(file, queue.unit_size):
                     found.append(units["physical_offset"][live(units)].astype(np.int64))
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found))
 
 
 def _check_assigned(options: SourceOptions, places: Sequence[StoreLocation]) -> None:

@@ -29,6 +29,7 @@ from rmqtool.index.index_file import IndexFile
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch
 from rmqtool.problems import Finding, finding
+from rmqtool.storage.buffers import distinct
 from rmqtool.storage.layout import IndexFilePath
 
 if TYPE_CHECKING:
@@ -275,7 +276,10 @@ class IndexCheck:
             tags_before=Miss.of(tags_missing[tags_missing < first]),
             tags_between=Miss.of(tags_missing[(tags_missing >= first) & (tags_missing <= last)]),
             tags_after=Miss.of(tags_missing[tags_missing > last]),
-            extra={file: _physical(np.setdiff1d(codes, want), start) for file, codes in by_file.items()},
+            extra={
+                file: _physical(distinct(codes[~np.isin(codes, want)]), start)
+                for file, codes in by_file.items()
+            },
             doubled=Miss.of(_physical(unique[known][counts[known] > wanted], start)),
         )
 

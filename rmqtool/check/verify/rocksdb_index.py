@@ -28,13 +28,13 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.rocksdb_units import crc32c
+from rmqtool.storage.buffers import Array, distinct
 from rmqtool.storage.ranges import inside, runs
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.messages import FAMILY, LAST_OFFSET
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile
-    from rmqtool.storage.buffers import Array
 
 _RANGE_BITS = 20  # a range of the log has this many bits of offset, or more in a large log
 _RANGES_MAX = 1 << 18
@@ -98,7 +98,7 @@ class _Lack:
         self.start = low if self.count == 0 else min(self.start, low)
         self.last = max(self.last, high)
         self.count += len(offsets) if count is None else count
-        known = {*self.examples, *np.unique(offsets)[:_EXAMPLES_MAX].tolist()}
+        known = {*self.examples, *distinct(offsets)[:_EXAMPLES_MAX].tolist()}
         self.examples = sorted(known)[:_EXAMPLES_MAX]
 
 

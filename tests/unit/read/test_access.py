@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import distinct
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.batch_rows import batch_rows, expected, seen
 from tests.support.build_store import file_name, write_index, write_log, write_queue
@@ -400,3 +402,10 @@ def test_offsets_bound_what_is_read(cases: Library) -> None:
         middle = rows[len(rows) // 2]["physical_offset"]
         access = plan_access(store, Selection(from_offset=middle, to_offset=middle + 1000))
         assert access.files_read == 1 and access.bytes_read == 1000
+
+
+def test_distinct_values_are_those_of_numpy() -> None:
+    """Of offsets that repeat, of one, and of none."""
+    rng = np.random.default_rng(5)
+    for values in (rng.integers(0, 50, 200), np.array([3, 3]), np.array([7]), np.array([], np.int64)):
+        assert distinct(values).tolist() == np.unique(values).tolist()
