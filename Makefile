@@ -20,6 +20,9 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 	"$$(dirname "$$(dirname "$$(readlink -f "$$(command -v javac)")")")"; do \
 	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
 
+# Else every program that a test starts compiles all sources of rmqtool: 0.3 s each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 N = 100
 SEED = 1
 
