@@ -17,7 +17,7 @@ from rmqtool.errors import (
 )
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
-from rmqtool.read.lost_config import lost_config, where_offsets_were
+from rmqtool.read.lost_config import lost_config, replaces_offsets, where_offsets_were
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import FOLDER, read_config
 
@@ -89,7 +89,8 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
     Args:
         store: of a root.
         needed: a missing consumerOffset.json is reported too. A broker writes the file within seconds, also
-            without any group: where it is not there, that no group reads here is not known.
+            without any group: where it is not there, that no group reads here is not known. A file
+            that replaces the offsets in RocksDB is reported as well.
     """
     offsets: Offsets = {}
     unknown: list[str] = []
@@ -113,6 +114,11 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
     if needed and not unknown and OFFSET_FILES[0] in missing:
         in_files = store.layout.rocksdb_config is None
         unknown.append(f"{FOLDER}/" * in_files + where_offsets_were(store.layout))
+    if needed and not unknown and replaces_offsets(store.layout):
+        unknown.append(
+            f"{FOLDER}/{OFFSET_FILES[0]} has a larger version than the committed offsets in RocksDB:"
+            " groups that only RocksDB has are left out (CF10)"
+        )
     return offsets, unknown
 
 

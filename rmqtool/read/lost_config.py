@@ -85,6 +85,11 @@ def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
     return replace(found, message=f"the RocksDB database {place} is missing: {what}")
 
 
+def replaces_offsets(layout: StoreLayout) -> bool:
+    """Whether a file takes the place of committed offsets in RocksDB at the next start (CF10)."""
+    return any(True for _ in _replaced_offsets(layout))
+
+
 def _replaced_offsets(layout: StoreLayout) -> Iterator[Finding]:
     """CF10: a file that takes the place of committed offsets in RocksDB at the next start."""
     made = layout.rocksdb_config
