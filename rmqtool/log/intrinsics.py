@@ -72,6 +72,30 @@ u64_little = _load(64, signed=False, big_endian=False)
 """Little-endian: the first byte is the lowest."""
 
 
+TEXT_MARKS_BYTES = 32
+"""That `text_marks` looks at."""
+
+
+def _text_marks(typing_context: Any, array: Any, index: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(8), TEXT_MARKS_BYTES)
+        pointer = _pointer(TEXT_MARKS_BYTES, context, builder, signature.args[0], *arguments)
+        data = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=1)
+        found = [
+            builder.icmp_unsigned(how, data, ir.Constant(kind, [byte] * TEXT_MARKS_BYTES))
+            for how, byte in (("==", 0x22), ("==", 0x5C), ("<", 0x20))
+        ]
+        marks = builder.or_(builder.or_(found[0], found[1]), found[2])
+        return builder.zext(builder.bitcast(marks, ir.IntType(TEXT_MARKS_BYTES)), _I64)
+
+    return types.uint64(array, types.int64), code
+
+
+text_marks: Any = Intrinsic(_text_marks)
+"""(uint8 array, i64 index) -> u64: bit k says whether array[index + k], for k below TEXT_MARKS_BYTES, is one
+of the bytes that JSON escapes in texts: a quote, a backslash or a control character."""
+
+
 def _address(typing_context: Any, array: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(0, context, builder, signature.args[0], *arguments)

@@ -253,6 +253,8 @@ def _plain_keys(array: Any) -> Any:
     """Keys with one separator between two of them and none around them."""
     if array is None:
         return None
+    if not pc.any(pc.match_substring(array, " ")).as_py():
+        return array
     # Together they take half of the time of a regular expression.
     irregular = (pc.match_substring(array, "  "), pc.starts_with(array, " "), pc.ends_with(array, " "))
     if not any(pc.any(each).as_py() for each in irregular):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool.log.compiled import compiled, inlined
-from rmqtool.log.intrinsics import trailing_zeros, u8, u64_little
+from rmqtool.log.intrinsics import TEXT_MARKS_BYTES, text_marks, trailing_zeros, u8
 from rmqtool.log.store_intrinsics import put_8
 
 # What a field may hold
@@ -34,11 +34,6 @@ MAX_PAIRS = 64  # of an object: each name is compared with all before it
 QUOTE, BACKSLASH = 0x22, 0x5C
 NO_VALUE = -1  # a length; those of texts with escapes are -2 - length
 
-_LOW_BITS = np.uint64(0x0101010101010101)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_QUOTES = np.uint64(0x2222222222222222)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_SPACES = np.uint64(0x2020202020202020)
 _ESCAPED = (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)  # after a backslash, and what that means:
 _MEANINGS = (0x22, 0x5C, 0x2F, 0x08, 0x0C, 0x0A, 0x0D, 0x09)
 _NULL = (0x6E, 0x75, 0x6C, 0x6C)
@@ -66,16 +61,11 @@ def skip(data: Any, i: Any, stop: Any) -> Any:
 @inlined
 def plain_end(data: Any, i: Any, stop: Any) -> Any:
     """The first index from `i` on of a quote, a backslash or a control character; `stop` without one."""
-    while i + 8 <= stop:
-        word = u64_little(data, i)
-        quote = word ^ _QUOTES
-        backslash = word ^ _BACKSLASHES
-        # the lowest byte that is one gets its high bit set; only higher ones may be wrong
-        found = ((quote - _LOW_BITS) & ~quote) | ((backslash - _LOW_BITS) & ~backslash)
-        found = (found | ((word - _SPACES) & ~word)) & _HIGH_BITS
+    while i + TEXT_MARKS_BYTES <= stop:
+        found = text_marks(data, i)
         if found != 0:
-            return i + (trailing_zeros(found) >> 3)
-        i += 8
+            return i + trailing_zeros(found)
+        i += TEXT_MARKS_BYTES
     while i < stop and data[i] != QUOTE and data[i] != BACKSLASH and data[i] >= 0x20:
         i += 1
     return i
