@@ -24,7 +24,6 @@ CONF = (
     "spark.default.parallelism=2",
     # Queries are small: to compile each, and to plan each again while it runs, costs more than to run it.
     "spark.sql.codegen.wholeStage=false",
-    "spark.sql.codegen.factoryMode=NO_CODEGEN",
     "spark.sql.adaptive.enabled=false",
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
     # A sharing that tests do not see: the workers of planning are kept as those of tasks are.
