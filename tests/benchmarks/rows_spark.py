@@ -6,7 +6,7 @@ import json
 import shutil
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -28,10 +28,14 @@ from tests.benchmarks.machine import drop_from_cache, has_page_cache, remove_sto
 from tests.benchmarks.scale import Bench
 
 SIX = "topic,queueId,queueOffset,physicalOffset,size,storeTimestamp"
+SIX_TYPES = (
+    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, storeTimestamp timestamp"
+)
 CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
         "spark.sql.shuffle.partitions=2", "spark.rpc.message.maxSize=512")  # fmt: skip
 _PARTS = 4
 _FEW = 3_400
+_READY_ROWS = 1 << 16
 _SOURCE = """
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
@@ -107,34 +111,53 @@ def _to_nowhere(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _memory_source(partitions: int, rows: int, batch_rows: int = 1 << 16) -> type:
-    """A source of one column `topic` that is made once and yielded again and again; rows of 0: empty."""
+def _ready_batch(schema: str) -> pa.RecordBatch:
+    """A batch with the columns of a schema of Spark: texts are the topic, everything else is numbers."""
+    (topic,) = messages.topic_names(1)
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+    numbers = pa.array(np.arange(_READY_ROWS, dtype=np.int64))
+    columns = {}
+    for name, kind in (field.split() for field in schema.split(", ")):
+        text = kind == "string"
+        columns[name] = pa.repeat(pa.scalar(topic), _READY_ROWS) if text else numbers.cast(kinds[kind])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _memory_source(
+    partitions: int, rows: int, schema: str = "topic string", files: Sequence[Path] = ()
+) -> type:
+    """A source of one batch that is made once and yielded again and again; rows of 0: empty.
+
+    With `files` each partition first reads its share of their bytes, and does nothing with them.
+    """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    (topic,) = messages.topic_names(1)
+    whole, window = _ready_batch(schema), 16 << 20
+    places = [(str(path), start) for path in files for start in range(0, path.stat().st_size, window)]
 
     class Reader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:
             return [InputPartition(number) for number in range(partitions)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            import pyarrow
-
+            buffer = bytearray(window)
+            share = -(-len(places) // partitions)
+            for path, start in places[partition.value * share : (partition.value + 1) * share]:
+                with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+                    file.seek(start)
+                    file.readinto(buffer)
             left = rows // partitions + (partition.value < rows % partitions)
-            whole = pyarrow.RecordBatch.from_pydict(
-                {"topic": pyarrow.repeat(pyarrow.scalar(topic), batch_rows)}
-            )
             while left > 0:
-                yield whole.slice(0, min(left, batch_rows))
-                left -= batch_rows
+                yield whole.slice(0, min(left, len(whole)))
+                left -= len(whole)
 
     class Memory(DataSource):
         @classmethod
         def name(cls) -> str:
-            return f"memory-{rows}"
+            return f"memory-{rows}-{len(whole.columns)}-{len(files)}"
 
         def schema(self) -> str:
-            return "topic string"
+            return schema
 
         def reader(self, schema: Any) -> DataSourceReader:
             return Reader()
@@ -142,13 +165,17 @@ def _memory_source(partitions: int, rows: int, batch_rows: int = 1 << 16) -> typ
     return Memory
 
 
+def _loaded(spark: Any, source: Any) -> Any:
+    """The frame of a source, which is registered first."""
+    spark.dataSource.register(source)
+    return spark.read.format(source.name()).load()
+
+
 def _count_by_topic(spark: Any, store: Path, count: int) -> Row:
     """The source against one that has the same column in memory, and one that is empty."""
     frame = spark.read.format("rocketmq-store").option("columns", "topic").load(str(store))
     partitions = frame.rdd.getNumPartitions()
-    for rows_ in (0, count):
-        spark.dataSource.register(_memory_source(partitions, rows_))
-    memory, empty = (spark.read.format(f"memory-{rows_}").load() for rows_ in (count, 0))
+    memory, empty = (_loaded(spark, _memory_source(partitions, rows_)) for rows_ in (count, 0))
 
     def counted(each: Any, expected: list[tuple[str, int]]) -> None:
         found = [(row["topic"], row["count"]) for row in each.groupBy("topic").count().collect()]
@@ -203,15 +230,19 @@ def _parts(store: Path, most: int) -> tuple[list[tuple[str, int, int]], int]:
 
 
 def _six_columns(bench: Bench, spark: Any, store: Path, count: int) -> Row:
-    """All rows into Spark's `noop` sink, against struct in mapPartitions over a part of the log."""
+    """All rows into Spark's `noop` sink, against struct in mapPartitions over a part of the log.
+
+    The limits are sources in Python that yield ready-made batches, without and with reading the log: what
+    Spark takes for the rows, and what the bytes take besides.
+    """
     frame = spark.read.format("rocketmq-store").option("columns", SIX).load(str(store))
     parts, records = _parts(store, bench.scale.part_records)
-    schema = (
-        "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int,"
-        " storeTimestamp timestamp"
-    )
     by_hand = spark.createDataFrame(
-        spark.sparkContext.parallelize(parts, len(parts)).mapPartitions(_parse_with_struct), schema
+        spark.sparkContext.parallelize(parts, len(parts)).mapPartitions(_parse_with_struct), SIX_TYPES
+    )
+    partitions, files = frame.rdd.getNumPartitions(), sorted((store / "commitlog").iterdir())
+    memory, reading = (
+        _loaded(spark, _memory_source(partitions, count, SIX_TYPES, each)) for each in ((), files)
     )
     ordered = frame.orderBy("physicalOffset").limit(3).collect()
     assert by_hand.orderBy("physicalOffset").limit(3).collect() == ordered
@@ -220,6 +251,12 @@ def _six_columns(bench: Bench, spark: Any, store: Path, count: int) -> Row:
         name="Spark: rows of six columns", unit="rows", amount=count, in_process=True,
         contenders=[
             Call(name="rocketmq-store", kind="rmqtool", work=partial(_to_nowhere, frame)),
+            Call(name="from memory", kind="limit",
+                 shown="a source in Python that has the columns",
+                 work=partial(_to_nowhere, memory)),
+            Call(name="from memory, log read", kind="limit",
+                 shown="a source in Python that has the columns, and reads the bytes of the log",
+                 work=partial(_to_nowhere, reading)),
             Call(name="struct in mapPartitions",
                  shown="a PySpark job that parses records",
                  amount=records, work=partial(_to_nowhere, by_hand)),
