@@ -62,6 +62,10 @@ class QueueLogs(Storage):
         self._open: dict[Path, RandomFile] = {}
         self._lock = Lock()
 
+    def __reduce__(self) -> Recipe:
+        """A copy of the layout on another machine opens the files itself."""
+        return self.recipe()
+
     @cached_property
     @abstractmethod
     def found(self) -> Found:

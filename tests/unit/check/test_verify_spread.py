@@ -71,6 +71,14 @@ NAMES = [
 ]
 
 
+@pytest.mark.parametrize("name", ["kind_tiered_540/tiered", "kind_compaction_540/compaction"])
+def test_queue_logs(name: str, cases: Library) -> None:
+    """They travel as the place of their files."""
+    folder, _, inner = name.partition("/")
+    there, here = both(cases.path(folder) / inner)
+    assert there == here
+
+
 @pytest.mark.parametrize("name", sample(NAMES, 6))
 def test_cases(name: str, cases: Library) -> None:
     """Stores of the fixtures, with the summary."""
