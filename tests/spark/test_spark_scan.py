@@ -12,12 +12,16 @@ import pyarrow.dataset
 import pytest
 
 from rmqtool.check.verify import verify
+from rmqtool.errors import UsageError
 from rmqtool.read.store import Store
 from rmqtool.spark.scan_job import ScanRequest
 from rmqtool.spark.scan_job_sql import query_frame, reads_of
 from tests.spark.scan_runs import Result, Run, runner, without_broker
 from tests.support.stores import Library
+from tests.support.sweep import in_sweeps, sample
 from tests.support.trees import unchanged
+
+pytestmark = pytest.mark.sweep
 
 REAL = "ok_540_clean"
 DAMAGED = "bad_cl04_wrong_length"
@@ -50,7 +54,7 @@ def test_rows_are_those_of_dump(run: Run, store: Path) -> None:
     assert properties_of(there) == properties_of(here)
 
 
-@pytest.mark.parametrize("body", ["text", "none"])
+@pytest.mark.parametrize("body", [*in_sweeps(["text"]), "none"])
 def test_system_where_it_is_asked_for(run: Run, store: Path, body: str) -> None:
     """With what bodies tell of it, unless these are not to be read."""
     arguments = ("--fields", "physical_offset,system", "--body", body)
@@ -202,41 +206,50 @@ def test_sql_that_names_more_than_it_needs(run: Run, store: Path) -> None:
     assert [row["n"]] == [each["count"] for each in run("spark-scan", store, "--count").rows]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages",
-        "FROM messages INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic",
-        "WITH m AS (SELECT topic FROM messages)"
-        " INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT * FROM m",
-        "CREATE TABLE t USING csv LOCATION '{0}/index' AS SELECT topic FROM messages",
-        "DROP VIEW messages",
-        "SET spark.sql.session.timeZone = Asia/Tokyo",
-        "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
-        "SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (y string) FROM messages",
-        "SELECT java_method('org.apache.hadoop.fs.FileUtil', 'chmod', '{0}/checkpoint', '000')",
-        "WITH t AS (SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (x) FROM messages) SELECT count(*) FROM t",
-        "SELECT (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x)) FROM messages",
-        "SELECT 1 FROM messages WHERE EXISTS (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x))",
-        "SELECT IDENTIFIER('refl' || 'ect')('java.lang.System', 'getProperty', 'zz') FROM messages",
-        "WITH t AS (SELECT IDENTIFIER('java_' || 'method')('java.lang.System', 'getProperty', 'zz') AS x)"
-        " SELECT (SELECT max(x) FROM t) FROM messages",
-        "SELECT `reflect`('java.lang.System', 'setProperty', 'zz', '1')",
-        "SELECT (SELECT builtin.`Reflect`/**/('java.lang.System', 'getProperty', 'zz')) FROM messages",
-        f"SELECT {', '.join(map(str, range(40)))}, reflect ('java.lang.System', 'getProperty', 'zz')",
-        "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
-        "/* /* */ explain */ INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
-        "-- \\\nexplain\nINSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
-        "EXPLAIN SELECT IDENTIFIER('refl' || 'ect')('org.apache.hadoop.fs.FileUtil', 'chmod',"
-        " '{0}/checkpoint', '000') FROM VALUES (1)",
-        "EXPLAIN EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
-        "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('messages') AS SELECT 1",
-        "CALL x.y(1)",
-        "INSERT INTO messages SELECT * FROM messages",
-    ],
+WRITING = (
+    "INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages",
+    "FROM messages INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic",
+    "WITH m AS (SELECT topic FROM messages) INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT * FROM m",
+    "CREATE TABLE t USING csv LOCATION '{0}/index' AS SELECT topic FROM messages",
+    "DROP VIEW messages",
+    "SET spark.sql.session.timeZone = Asia/Tokyo",
+    "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
+    "SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (y string) FROM messages",
+    "SELECT java_method('org.apache.hadoop.fs.FileUtil', 'chmod', '{0}/checkpoint', '000')",
+    "WITH t AS (SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (x) FROM messages) SELECT count(*) FROM t",
+    "SELECT (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x)) FROM messages",
+    "SELECT 1 FROM messages WHERE EXISTS (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x))",
+    "SELECT IDENTIFIER('refl' || 'ect')('java.lang.System', 'getProperty', 'zz') FROM messages",
+    "WITH t AS (SELECT IDENTIFIER('java_' || 'method')('java.lang.System', 'getProperty', 'zz') AS x)"
+    " SELECT (SELECT max(x) FROM t) FROM messages",
+    "SELECT `reflect`('java.lang.System', 'setProperty', 'zz', '1')",
+    "SELECT (SELECT builtin.`Reflect`/**/('java.lang.System', 'getProperty', 'zz')) FROM messages",
+    f"SELECT {', '.join(map(str, range(40)))}, reflect ('java.lang.System', 'getProperty', 'zz')",
+    "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
+    "/* /* */ explain */ INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
+    "-- \\\nexplain\nINSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
+    "EXPLAIN SELECT IDENTIFIER('refl' || 'ect')('org.apache.hadoop.fs.FileUtil', 'chmod',"
+    " '{0}/checkpoint', '000') FROM VALUES (1)",
+    "EXPLAIN EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
+    "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('messages') AS SELECT 1",
+    "CALL x.y(1)",
+    "INSERT INTO messages SELECT * FROM messages",
 )
-def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: str) -> None:
+"""Statements that do more than read."""
+
+
+@pytest.mark.parametrize("statement", WRITING)
+def test_sql_only_reads(spark: Any, tmp_path: Path, statement: str) -> None:
     """A statement that would write is refused before anything is done."""
+    with pytest.raises(UsageError, match="--sql accepts only queries"):
+        reads_of(spark, statement.format(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("statement", sample(WRITING, 12))
+def test_what_sql_refuses_changes_nothing(
+    run: Run, store_copy: Callable[[str], Path], statement: str
+) -> None:
     path = store_copy(REAL)
     with unchanged(path):
         refused = run("spark-scan", path, "--sql", statement.format(path))
@@ -273,7 +286,7 @@ def test_selections_that_a_view_does_not_know(run: Run, store: Path) -> None:
     assert " ignores --" not in quiet.err
 
 
-@pytest.mark.parametrize("count", [501, 20_000])
+@pytest.mark.parametrize("count", [*in_sweeps([20_000]), 501])
 def test_sql_that_is_nested_too_deeply(run: Run, store: Path, count: int) -> None:
     """Refused before Spark's parser sees it, which takes minutes."""
     for opens, closes in ("()", "[]"):
@@ -344,11 +357,13 @@ def test_sql_of_many_types(run: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [REAL, DAMAGED, "bad_cq04_misaligned", "bad_ix02_chain_loop", "old_un01_tiered"]
+    "name",
+    [DAMAGED, *in_sweeps([REAL, "bad_cq04_misaligned"]), "bad_ix02_chain_loop", "kind_tiered_540/tiered"],
 )
 def test_verify_finds_the_same(run: Run, cases: Library, name: str) -> None:
     """Findings in their order, and the exit code."""
-    path = cases.path(name)
+    folder, _, inner = name.partition("/")
+    path = cases.path(folder) / inner
     with unchanged(path):
         here, there = run("verify", path), run("spark-scan", path, "--verify")
     assert (there.code, there.rows) == (here.code, here.rows)
@@ -402,7 +417,7 @@ def test_what_is_not_there_is_told(run: Run, cases: Library, store: Path) -> Non
     assert "rmqtool lookup also searches the messages inside" in inside.err
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "orc"])
+@pytest.mark.parametrize("form", ["parquet", *in_sweeps(["jsonl", "orc"]), "csv"])
 def test_output(run: Run, store: Path, tmp_path: Path, form: str) -> None:
     """Files hold all messages; folders part them."""
     target = tmp_path / "out"

@@ -49,7 +49,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("query", sample(QUERIES, 2))
+@pytest.mark.parametrize("query", sample(QUERIES, 4))
 def test_rows_are_those_of_spark(run: Run, cases: Library, query: str) -> None:
     """Values, names, types and order."""
     path = cases.path(REAL)
@@ -59,7 +59,7 @@ def test_rows_are_those_of_spark(run: Run, cases: Library, query: str) -> None:
     assert [list(row) for row in here.rows] == [list(row) for row in there.rows]
 
 
-@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("name", sample(DAMAGED, 2))
 def test_damage_is_a_row_as_in_spark(run: Run, cases: Library, name: str) -> None:
     """Where the query reads the status; otherwise only the messages count."""
     path = cases.path(name)
