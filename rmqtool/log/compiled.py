@@ -143,14 +143,20 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c
 
 
 def _describe(values: tuple[Any, ...], kinds: list[object], words: list[int]) -> None:
-    """Append the types of `values`, and one word for each: an integer, or the address of an array object."""
+    """Append the types of `values`, and one word for each: an integer, or the address of an array object.
+
+    An array in both orders, as one with a single row, is of the type of the same array with more rows.
+    """
     for value in values:
         kind = type(value)
         if kind is int or kind is bool:
             kinds.append(kind)
             words.append(value)
         elif isinstance(value, np.ndarray):
-            kinds += (value.dtype, value.ndim, value.flags.num & _TYPE_FLAGS)
+            flags = value.flags.num & _TYPE_FLAGS
+            if flags & _C_ORDER:
+                flags &= ~_FORTRAN_ORDER
+            kinds += (value.dtype, value.ndim, flags)
             words.append(id(value))
         elif isinstance(value, tuple):
             kinds += (kind, len(value))

@@ -149,7 +149,9 @@ class BytesSource:
         import numpy as np
 
         length = max(0, min(length, self.size - offset))
-        return np.frombuffer(self._data, np.uint8, length, offset - self._first if length else 0)
+        window = np.frombuffer(self._data, np.uint8, length, offset - self._first if length else 0)
+        window.flags.writeable = False
+        return window
 
     def read(self, offset: int, length: int) -> bytes:
         """See ByteSource."""

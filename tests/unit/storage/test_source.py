@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("opener", [open_source, lambda path: open_source(path, keep_cache=True),
-                                    lambda path: BytesSource(path.read_bytes())])  # fmt: skip
+                                    lambda path: BytesSource(bytearray(path.read_bytes()))])  # fmt: skip
 def test_windows_and_reads_are_the_file(path: Path, opener: type[FileSource]) -> None:
     data = path.read_bytes()
     source = opener(path)
@@ -516,6 +516,10 @@ def test_a_kernel_takes_arrays_of_every_layout() -> None:
     weights = (3, True, np.uint8(200), np.int32(7), np.uint64(2))  # each type is compiled
     for array, weight in paired(arrays, weights):
         assert wide_sum(array, weight) == int(array.sum()) * int(weight)
+    codes = len(wide_sum._codes)
+    for one in (numbers[:1], numbers[:1, :1]):  # in both orders: the code of more rows
+        assert wide_sum(one, weights[0]) == int(one.sum()) * 3
+    assert len(wide_sum._codes) == codes
     top = np.uint64(1 << 63)
     assert wide_sum(np.ones((1, 1), np.int64), top) == -(1 << 63)  # a result is a signed word
     with pytest.raises(TypeError, match="takes no str"):
