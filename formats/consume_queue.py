@@ -158,6 +158,16 @@ def decode_units(data: bytes | memoryview) -> Iterator[Unit]:
         yield Unit(*values)
 
 
+def count_present(data: bytes | memoryview) -> int:
+    """How many units at the start of `data` are present: those before the first that is not, or not whole."""
+    whole = len(data) - len(data) % UNIT_SIZE
+    units = UNIT.codec.iter_unpack(memoryview(data)[:whole])
+    for number, (physical_offset, size, _) in enumerate(units):
+        if physical_offset < 0 or size <= 0:
+            return number
+    return whole // UNIT_SIZE
+
+
 def encode_unit(unit: Unit) -> bytes:
     """The 20 bytes of `unit`. Raises FormatError for a value that does not fit its field."""
     return checked.pack(UNIT, *unit)

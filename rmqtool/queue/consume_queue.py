@@ -27,6 +27,7 @@ from rmqtool.formats.consume_queue import (
     UNIT_SIZE,
     BatchUnit,
     Unit,
+    count_present,
     decode_batch_unit,
     decode_batch_units,
     decode_unit,
@@ -105,6 +106,14 @@ class _Units(ABC, Generic[UnitT]):
     @abstractmethod
     def decode_one(self, data: bytes, position: int) -> UnitT:
         """The unit at a position of `data`, present or not. Raises FormatError where that is not whole."""
+
+    def count_present(self, data: bytes) -> int:
+        """How many units at the start of `data` are present: up to the first that is not, or is not whole."""
+        number = -1
+        for number, unit in enumerate(self.decode(data)):
+            if not unit.is_present:
+                return number
+        return number + 1
 
     # which file holds a unit
 
@@ -328,12 +337,10 @@ class _Units(ABC, Generic[UnitT]):
         numbers, size = self.numbers_of(file), self.unit_size
         first, total = numbers.start, len(numbers)
         if total * size <= WALK_LIMIT:
-            last = None
-            for count, unit in enumerate(self.decode(self.data(file, first, numbers.stop))):
-                if not unit.is_present:
-                    return count, last
-                last = unit
-            return total, last
+            data = self.data(file, first, numbers.stop)
+            count = self.count_present(data)
+            last = self.decode_one(data, (count - 1) * size) if count else None
+            return total if count == len(data) // size else count, last  # the file may be shorter by now
         # A unit in a hole is zero. Mostly the units end in the last block before the first hole.
         hole = self._open_files.first_hole(file.place, file.size)
         stop = min(total, -(-hole // size))
@@ -406,6 +413,10 @@ class ConsumeQueue(_Units[Unit]):
     def decode_one(self, data: bytes, position: int) -> Unit:
         """See the base class."""
         return decode_unit(data, position)
+
+    def count_present(self, data: bytes) -> int:
+        """See the base class."""
+        return count_present(data)
 
     def seen_span(self, seen: End, min_physical_offset: int, profile: Profile) -> Span:
         """As `span`, of a queue whose end was seen, with few reads or none."""
