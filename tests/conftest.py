@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.support import places, trees
 from tests.support.programs import SIGNALS
 from tests.support.stores import Library
+from tests.support.sweep import IS_WHOLE
 
 # What a process inherits: the tests mean the same whoever starts them.
 SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
@@ -48,11 +49,17 @@ for _number in set(SIGNALS) - {signal.SIGHUP, signal.SIGPIPE}:  # below nohup a 
         signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+_COUNT = 100 if IS_WHOLE else 20
 settings.register_profile(
-    "default", max_examples=40, deadline=None, print_blob=True, suppress_health_check=_SLOW
+    "default", max_examples=_COUNT, deadline=None, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
-    "ci", max_examples=30, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci",
+    max_examples=_COUNT,
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=_SLOW,
 )
 # In a process that checks every load, where all is slow.
 settings.register_profile(
@@ -113,7 +120,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--order-seed` the order is random; the tests of a file stay together: they share stores."""
+    """With `--order-seed` the order is random; the tests of a file stay together: they share stores.
+
+    A sweep takes the tests of Hypothesis too, with more examples.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.sweep)
     if (seed := config.getoption("--order-seed")) is not None:
         order = random.Random(seed)
         files = {item.path: order.random() for item in items}

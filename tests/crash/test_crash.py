@@ -61,8 +61,8 @@ SAMPLE = int(SWEEP) if SWEEP.isdigit() else 1  # moments of one kind
 
 
 def pairs(ways: Sequence[Way]) -> list[tuple[str, Way]]:
-    """Scenarios and ways to end them: every scenario with two of the ways, or all with all."""
-    return list(product(SCENARIOS, ways)) if SWEEP else paired(SCENARIOS, ways, rounds=2)
+    """Scenarios and ways to end them: every scenario with one of the ways in turn, or all with all."""
+    return list(product(SCENARIOS, ways)) if SWEEP else paired(SCENARIOS, ways)
 
 
 @pytest.fixture(autouse=True, scope="module")

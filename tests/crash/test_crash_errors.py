@@ -24,6 +24,7 @@ from tests.support.disk_calls import watched
 from tests.support.hard_limits import mounted, reachable, size_limit
 from tests.support.ordinary_user import as_nobody
 from tests.support.programs import RMQTOOL, started
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import unchanged
 
 __all__ = ["reachable"]
@@ -290,6 +291,7 @@ class TestCommand:
                 assert code == EXIT_REFUSED
                 assert "rmqtool recover" in text
 
+    @pytest.mark.sweep
     @pytest.mark.parametrize("kind", ["new", "old"])
     def test_a_full_disk_says_what_to_do(
         self, tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str], kind: str
@@ -312,7 +314,7 @@ class TestCommand:
             assert recover == (has_log and (root / "abort").exists())
             assert len(text.splitlines()) <= 3
             seen.add((recover, begun))
-            if recover:
+            if recover and (IS_WHOLE or full % 3 == 0):
                 assert main(["recover", str(root), "--apply"]) == EXIT_OK
                 code, _ = self.run(capfd, root, "--create-topic", "--topic", "Full", "--body", "y")
                 assert code == EXIT_OK

@@ -309,7 +309,7 @@ def difference(found: Rows, wanted: Rows) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("command", "store"), sample(PAIRS, 4))
+@pytest.mark.parametrize(("command", "store"), sample(PAIRS, 7))
 def test_run_again(
     cases: Library,
     tmp_path: Path,

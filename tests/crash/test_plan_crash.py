@@ -28,6 +28,7 @@ from tests.support.disk_calls import HOWS, Call, How, Stop, watched
 from tests.support.hard_limits import mounted
 from tests.support.plans import OLD_NS, Wanted, apply, contents, files_of, make_store, plan_towards, wanted_of
 from tests.support.power_loss import MODES, Mode, rebuild
+from tests.support.sweep import paired
 from tests.support.trees import copy_tree
 
 SWEEP = os.environ.get("RMQTOOL_CRASH_SWEEP", "")
@@ -277,8 +278,8 @@ def recorded(folder: Path, work: Work) -> list[Call]:
     return found
 
 
-@pytest.mark.parametrize("undoing", [False, True])
-@pytest.mark.parametrize("mode", [*MODES, "everything"])
+@pytest.mark.sweep
+@pytest.mark.parametrize(("mode", "undoing"), paired([*MODES, "everything"], [False, True]))
 def test_power_lost(base: Path, wanted: Wanted, mode: Mode, undoing: bool, tmp_path: Path) -> None:
     """Whatever of the changes that were not flushed the device has kept."""
     before = files_of(base / "store")

@@ -16,6 +16,7 @@ from rmqtool.repair.recover import undo_recover
 from tests.support.damage import damage_store, describe
 from tests.support.recover_checks import codes, log_bytes, must_have_kept, opener, records, recovered
 from tests.support.stores import Library
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import copy_tree, tree_rows
 from tests.support.whole_store import keyed, write_whole
 
@@ -37,7 +38,8 @@ def rows_of(root: Path) -> list[object]:
     return [row if row[1] == "file" else row[:2] for row in tree_rows(root) if row[0] not in (".", "lock")]
 
 
-@settings(max_examples=12)
+@pytest.mark.sweep
+@settings(max_examples=60 if IS_WHOLE else 6)
 @example(name="many files", seed=8388608, abort=False)  # a copy of the last file beside it
 @example(name="many files", seed=195, abort=False)  # a queue id below 0
 @example(name="many files", seed=354711, abort=False)  # a queue offset of 0 in the middle

@@ -100,7 +100,7 @@ def files_of(root: Path) -> dict[int, bytes]:
     }
 
 
-@settings(max_examples=150 if IS_WHOLE else 30)
+@settings(max_examples=150 if IS_WHOLE else 15)
 @given(seed=st.integers(0, 1 << 32), which=st.sampled_from(range(len(CASES))), with_queues=st.booleans())
 def test_what_is_sound_is_kept(
     seed: int, which: int, with_queues: bool, bases: list[Base], folders: Iterator[Path]

@@ -33,7 +33,7 @@ from tests.support.stores import (
     variant_id,
     variants,
 )  # fmt: skip
-from tests.support.sweep import sample
+from tests.support.sweep import paired, sample
 from tests.support.trees import tree_rows
 from tests.support.verdicts import SIZES, differences
 
@@ -65,7 +65,7 @@ def test_every_verdict(version: str, state: str, cases: Library, tmp_path: Path)
     chosen = [variant for variant in variants(version) if variant["base"] == state]
     assert chosen
     facts = real_case(version, state).facts()
-    for variant in sample(chosen, 40):
+    for variant in sample(chosen, 80):
         with bench.damaged(variant["edits"]) as path, Store.open(path, file_sizes=SIZES) as store:
             found = predict_all(store, (version[:3],), settings=settings, index_slots=True)[0]
             failures += [
@@ -253,8 +253,7 @@ def test_odd_numbers(spoil: Callable[[Path], Any], abort: bool, store_copy: Call
             assert json.loads(json.dumps(found.row()))["broker"] == found.broker
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["ok_540_clean", "torn_497_killed_burst"])
+@pytest.mark.parametrize(("name", "seed"), paired(["ok_540_clean", "torn_497_killed_burst"], range(6)))
 def test_random_damage(name: str, seed: int, cases: Library, tmp_path: Path) -> None:
     """Whatever is damaged: one walk says what three say, and the broker's outcome can be planned."""
     base = cases.path(name)

@@ -45,7 +45,7 @@ OF_QUEUE_FILES = {"deliver", "warm-queues"}
 """What writes queues or needs them in files: refused where they are in RocksDB, which is read only."""
 
 
-@pytest.mark.parametrize(("name", "command"), paired(KINDS, COMMANDS, rounds=4))
+@pytest.mark.parametrize(("name", "command"), paired(KINDS, COMMANDS, rounds=2))
 def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """Nothing is called damaged, what is not read is named, and no byte of the store changes."""
     store = cases.path(name)

@@ -217,7 +217,7 @@ def test_verify_finds_every_variant(version: str, state: str, cases: Library, tm
     failures = []
     chosen = [variant for variant in variants(version) if variant["base"] == state and is_worth(variant)]
     undamaged = [variant for variant in chosen if variant["variant"] == "none"]
-    for variant in [*undamaged, *sample([each for each in chosen if each not in undamaged], 24)]:
+    for variant in [*undamaged, *sample([each for each in chosen if each not in undamaged], 48)]:
         with bench.damaged(variant["edits"]) as path, Store.open(path) as store:
             rows = [finding.row() for finding in verify(store)]
         abort = variant["abortFile"]

@@ -184,7 +184,7 @@ def bounds_of(first_ms: int, last_ms: int, size: int) -> list[Bounds]:
 
 
 class TestBounds:
-    @pytest.mark.parametrize("name", sample(OK_CASES, 2))
+    @pytest.mark.parametrize("name", sample(OK_CASES, 5))
     def test_never_a_false_finding(self, cases: Library, name: str) -> None:
         facts = [fact for fact in case(name).facts() if "physicalOffset" in fact]
         times = [fact["storeTimestamp"] for fact in facts]

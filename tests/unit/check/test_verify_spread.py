@@ -79,7 +79,7 @@ def test_queue_logs(name: str, cases: Library) -> None:
     assert there == here
 
 
-@pytest.mark.parametrize("name", sample(NAMES, 6))
+@pytest.mark.parametrize("name", sample(NAMES, 12))
 def test_cases(name: str, cases: Library) -> None:
     """Stores of the fixtures, with the summary."""
     here, there = both(cases.path(name))

@@ -79,7 +79,7 @@ def cuts(torn: Torn) -> list[int]:
     """Places in the last records, every one in a sweep; and all of their ends with the bytes next to them."""
     first, end = torn.stored[-torn.last].physical_offset, torn.ends[-1]
     edges = {cut for at in (first, *torn.ends) for cut in (at - 1, at, at + 1) if first <= cut <= end}
-    return sorted({*sample(range(first, end + 1), 3), *edges})
+    return sorted({*sample(range(first, end + 1), 8), *edges})
 
 
 def check_tail(torn: Torn, cut: int, findings: list[Finding], start: int) -> None:

@@ -35,6 +35,7 @@ from rmqtool.sizes import SIZE_MAX
 from tests.support.confined import Ended, confined
 from tests.support.programs import PATIENCE_S, is_asleep, started, surroundings, until
 from tests.support.stores import Library
+from tests.support.sweep import paired
 
 # One command that ends in every way there is; it goes through the same app, options and output.
 TRIAL = '''
@@ -463,12 +464,19 @@ def test_interrupt_ends_the_waiting_for_the_rate(cases: Library, jobs: str) -> N
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize("stderr", ["closed", "gone", *(["full"] if Path("/dev/full").exists() else [])])
-@pytest.mark.parametrize(("store", "code"), [("damaged", 3), ("refused", 4), ("bug", 70), ("findings", 1)])
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("ending", "stderr"),
+    paired(
+        [("damaged", 3), ("refused", 4), ("bug", 70), ("findings", 1)],
+        ["closed", "gone", *(["full"] if Path("/dev/full").exists() else [])],
+    ),
+)
 def test_stderr_that_takes_nothing_changes_nothing(
-    program: list[str], stderr: str, store: str, code: int
+    program: list[str], stderr: str, ending: tuple[str, int]
 ) -> None:
     """A full disk, `2>&-` and a reader that went away: the same rows and exit code."""
+    store, code = ending
     reading, writing = os.pipe()
     os.close(reading)
     redirection = {"full": "2>/dev/full", "closed": "2>&-", "gone": ""}[stderr]
@@ -596,17 +604,16 @@ def test_help_of_a_command_leads_from_examples_to_details(
             assert len(re.findall(rf"^  (?:-\w, )?{long}(?=[ ,\n])", options, re.MULTILINE)) == 1, long
 
 
-@pytest.mark.parametrize(
-    ("name", "example"), [(name, line) for name, lines in guide.EXAMPLES.items() for _, line in lines]
-)
-def test_example_of_the_help_is_a_command(name: str, example: str) -> None:
+@pytest.mark.parametrize("name", guide.EXAMPLES)
+def test_examples_of_the_help_are_commands(name: str) -> None:
     """Each example runs its own command, with options and values that the command accepts."""
     group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
-    ran = [shlex.split(part) for part in example.partition(" > ")[0].split(" | ")]
-    assert any(words[:2] == ["rmqtool", name] for words in ran)
-    for words in ran:
-        if words[1] == name:
-            group.commands[name].make_context(name, words[2:], parent=typer.Context(group))
+    for _, example in guide.EXAMPLES[name]:
+        ran = [shlex.split(part) for part in example.partition(" > ")[0].split(" | ")]
+        assert any(words[:2] == ["rmqtool", name] for words in ran), example
+        for words in ran:
+            if words[1] == name:
+                group.commands[name].make_context(name, words[2:], parent=typer.Context(group))
 
 
 def test_every_purpose_of_an_option_is_that_of_some_option() -> None:

@@ -16,6 +16,7 @@ from rmqtool.cli import main
 from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_USAGE
 from rmqtool.formats import message
 from rmqtool.log import log_heads
+from tests.support.sweep import paired, sample
 
 MESSAGES = 30_000
 BODY = b"x" * 1000
@@ -172,7 +173,8 @@ def run(walked: Walked, command: str, root: Path) -> None:
     check(walked, name, root, *options)
 
 
-@pytest.mark.parametrize("command", ANYWHERE)
+@pytest.mark.sweep
+@pytest.mark.parametrize(("store", "command"), paired(STATES, ANYWHERE, rounds=2), indirect=["store"])
 def test_in_any_state(command: str, store: Path, walked: Walked) -> None:
     run(walked, command, store)
 
@@ -197,6 +199,8 @@ def test_two_stores(store: Path, sound: Path, walked: Walked) -> None:
     check(walked, "diff", sound, store)
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("store", sample(list(STATES), 2), indirect=True)
 def test_writing(store: Path, walked: Walked, tmp_path: Path) -> None:
     """One command after the other: each finds the store as the one before has left it."""
     root = tmp_path / "store"

@@ -27,6 +27,7 @@ from rmqtool.report.trace import table_fields
 from rmqtool.table import Table
 from tests.support.records import record
 from tests.support.stores import Library
+from tests.support.sweep import in_sweeps
 from tests.support.whole_store import keyed, write_whole
 
 Capture = pytest.CaptureFixture[str]
@@ -523,7 +524,8 @@ def lines_of(out: str, label: str) -> tuple[str, list[str]]:
     return lines[place][13:], [line[13:] for line in rest if line.startswith("run ")]
 
 
-@pytest.mark.parametrize("resent", [range(0), range(50, 60), range(70, 80), range(50, 80, 2)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("resent", [range(0), range(50, 80, 2), *in_sweeps([range(50, 60), range(70, 80)])])
 def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, resent: range) -> None:
     """The printed lines add the messages of one store to the other: those that it has not, by unique key.
 

@@ -82,7 +82,7 @@ def test_batches_give_their_records_back(name: str, cases: Library) -> None:
     assert count
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, *sample(range(1, 8), 3)])
 def test_readers_see_what_they_would_have_walked(seed: int, many: Path, tmp_path: Path) -> None:
     """Damage in some files: what is kept of the others changes neither a prediction nor a plan."""
     root = damage(many, tmp_path / "store", random_edits(many, seed, parts=PARTS, most=3) if seed else [])

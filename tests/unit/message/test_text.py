@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqtool.message.cells import csv_text, json_text
@@ -101,7 +101,6 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, NAMES)
 
 
-@settings(max_examples=30)
 @given(st.lists(rows(), min_size=1, max_size=6), st.sampled_from(ZONES), st.integers(0, 3))
 @example([row_of(text) for text in HOSTILE], UTC, 0)
 def test_lines_are_those_of_cells(found: list[dict[str, Any]], zone: tzinfo | None, skip: int) -> None:

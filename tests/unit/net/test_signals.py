@@ -25,6 +25,7 @@ from rmqtool.read.store import Store
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, surroundings, until
 from tests.support.remoting import RemotingClient
 from tests.support.replication import FILE_SIZE, log_of, make_master, receive, sending
+from tests.support.sweep import paired
 from tests.support.trees import tree_digest
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -97,8 +98,8 @@ def run_send_log(root: Path, folder: Path, number: int) -> None:
     assert tree_digest(root) == before
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-@pytest.mark.parametrize("run", [run_serve, run_receive, run_send_log])
+@pytest.mark.sweep
+@pytest.mark.parametrize(("run", "number"), paired([run_serve, run_receive, run_send_log], SIGNALS))
 def test_a_signal_ends_it(
     run: Callable[[Path, Path, int], None], number: int, master: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import NewMessage
@@ -110,7 +110,7 @@ def test_every_filter_on_real_stores(name: str, cases: Library) -> None:
         rows, _ = expected(store, columns=WHAT)
         every = selections(rows)
         # each store takes a part of them, so that all are taken by several
-        share = 4 if IS_WHOLE else 8
+        share = 4 if IS_WHOLE else 16
         for selection in every[FIXTURES.index(name) % share :: share]:
             same(store, selection)
 
@@ -265,7 +265,6 @@ PARTS = {
 }
 
 
-@settings(max_examples=30)
 @given(made=random_stores(), parts=st.fixed_dictionaries(PARTS), target=st.integers(1, 9000))
 def test_every_filter_on_random_stores(
     made: tuple[list[Message], dict[str, Any]], parts: dict[str, Any], target: int, tmp_path: Path

@@ -27,7 +27,7 @@ from tests.support.records import HOST, STORE_TIMESTAMP
 from tests.support.records import record as make_record
 from tests.support.scan_logs import HOST_V6, damaged_logs
 from tests.support.stores import Library, case_names
-from tests.support.sweep import sample
+from tests.support.sweep import IS_WHOLE, sample
 
 pytestmark = pytest.mark.sweep
 
@@ -47,7 +47,7 @@ def test_every_column_of_real_stores(name: str, cases: Library) -> None:
         assert sum(row["system"] is not None for row in rows)
 
 
-@pytest.mark.parametrize("name", sample([*LOG_DAMAGE, *REAL], 2))
+@pytest.mark.parametrize("name", sample([*LOG_DAMAGE, *REAL], 4))
 def test_damage_is_passed_and_told(name: str, cases: Library, monkeypatch: Any) -> None:
     monkeypatch.setattr("rmqtool.read.messages._PART_BYTES", 100_000)
     with Store.open(cases.path(name)) as store:
@@ -121,7 +121,7 @@ def sealed(folder: Path, stored: list[Message]) -> None:
                 file.write(data)
 
 
-@settings(max_examples=20)
+@settings(max_examples=40 if IS_WHOLE else 8)
 @given(
     given_records=st.lists(records(), min_size=1, max_size=14),
     max_rows=st.integers(1, 6),
@@ -143,7 +143,6 @@ def test_random_records(given_records: list[Message], max_rows: int, max_bytes: 
             ]
 
 
-@settings(max_examples=40)
 @given(data=damaged_logs(0), window=st.sampled_from([300, 1 << 20]))
 def test_random_damage(data: bytes, window: int, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("rmqtool.read.messages.WINDOW", window)

@@ -140,7 +140,7 @@ def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sample(["ok_497_clean", "ok_540_clean", "torn_533_killed_burst", "ok_540_small_ipv6"], 4)
+    "name", ["ok_540_small_ipv6", *in_sweeps(["ok_497_clean", "ok_540_clean", "torn_533_killed_burst"])]
 )
 def test_columns_are_what_a_walk_finds(name: str, cases: Library) -> None:
     """All keys of a store in one call: place of the key, physical offset, size."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import lookup, lookup_columns, query_message
@@ -75,7 +75,6 @@ def has(each: Message, name: str, kind: str) -> bool:
     return found.get(properties.UNIQ_KEY) == name or (kind == "key" and name in properties.keys_of(found))
 
 
-@settings(max_examples=40)
 @given(messages=MESSAGES, cuts=st.lists(st.integers(0, 40), min_size=2, max_size=4), data=st.data())
 def test_a_lookup_finds_what_a_walk_finds(messages: list[Message], cuts: list[int], data: Any) -> None:
     """Whatever part of the log the index covers, in one file or two."""
@@ -104,7 +103,6 @@ def test_a_lookup_finds_what_a_walk_finds(messages: list[Message], cuts: list[in
                 assert [hit.stored.physical_offset for hit in never] == known
 
 
-@settings(max_examples=60)
 @given(
     messages=MESSAGES,
     cuts=st.lists(st.integers(0, 40), min_size=2, max_size=4),
@@ -156,7 +154,6 @@ def test_batches_of_hits_are_single_hits(
         assert found[0] == found[1]
 
 
-@settings(max_examples=25)
 @given(messages=MESSAGES, cuts=st.lists(st.integers(0, 40), min_size=2, max_size=2))
 def test_columns_are_what_single_lookups_find(messages: list[Message], cuts: list[int]) -> None:
     """Keys with equal hashes, keys that are asked for twice, keys that nothing has."""
@@ -178,7 +175,6 @@ def test_columns_are_what_single_lookups_find(messages: list[Message], cuts: lis
                 assert list(zip(*columns, strict=True)) == wanted
 
 
-@settings(max_examples=40)
 @given(
     messages=MESSAGES,
     damage=st.lists(st.tuples(st.integers(0, SHAPE.size - 1), st.integers(0, 255)), min_size=1, max_size=12),

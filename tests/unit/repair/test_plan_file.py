@@ -33,6 +33,7 @@ from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.rebuild import run as rebuild_run
 from rmqtool.storage.layout import detect
 from tests.support.plans import apply, make_store, plan_towards, set_manifest, wanted_of
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import copy_tree, tree_rows, unchanged
 
 JSON = st.recursive(
@@ -168,7 +169,8 @@ class TestPlanFile:
         with pytest.raises(InputError, match="are too many"):
             read_plan(tmp_path / "huge", "recover")
 
-    @settings(max_examples=100, deadline=None)
+    @pytest.mark.sweep
+    @settings(max_examples=100 if IS_WHOLE else 20)
     @given(data=st.data())
     def test_any_value_at_any_place(self, base: Path, data: st.DataObject) -> None:
         """The plan is refused, or what it would do is what would be done without it."""
@@ -294,8 +296,9 @@ class TestManifest:
         with pytest.raises(InputError, match="a newer rmqtool"):
             undo(done, detect(root), moved=True)
 
+    @pytest.mark.sweep
     @pytest.mark.parametrize("name", ["manifest.json", "copied.json", "applied.json"])
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=40 if IS_WHOLE else 6)
     @given(data=st.data())
     def test_any_value_at_any_place(
         self, base: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.sweep
 OK = [name for name in case_names() if name.startswith("ok_")]
 
 
-@pytest.mark.parametrize("name", OK)
+@pytest.mark.parametrize("name", sample(OK, 3))
 def test_a_sound_store_gets_what_the_broker_wrote(
     name: str, cases: Library, store_copy: Callable[[str], Path]
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_sound_store_gets_what_the_broker_wrote(
     assert not problems(root, conf)
 
 
-@pytest.mark.parametrize("name", OK)
+@pytest.mark.parametrize("name", sample(OK, 3))
 def test_what_is_right_is_not_touched(name: str, store_copy: Callable[[str], Path]) -> None:
     root = store_copy(name)
     before = tree_rows(root)
@@ -136,8 +136,7 @@ def test_every_damage_of_queues_and_index_is_mended(
     assert not planned(root, conf, strays=True).actions
 
 
-@pytest.mark.parametrize("state", ["killed", "killed-burst"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "state"), paired(VERSIONS, ["killed", "killed-burst"]))
 def test_after_a_crash_queues_and_index_become_complete(
     version: str, state: str, store_copy: Callable[[str], Path]
 ) -> None:

@@ -80,7 +80,7 @@ HOWS = (other_queue, no_queue, negative_queue, other_topic)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOWS)], 4))
+@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOWS)], 8))
 def test_the_record_gets_its_queue_back(
     name: str, number: int, how: Spoil, store_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from rmqtool.repair.recover import Request, undo_recover
 from rmqtool.storage.layout import detect
 from tests.support.rebuild_checks import planned
 from tests.support.recover_checks import codes, opener, recovered
-from tests.support.sweep import sample
+from tests.support.sweep import paired, sample
 from tests.support.whole_store import keyed, write_whole
 from tests.unit.repair.test_recover_misrouted import STORES, Spoil, files, no_queue, queue_of, spoil
 
@@ -107,7 +107,7 @@ def is_left(root: Path, tmp_path: Path) -> bool:
     return not found and recovered(root, backup=tmp_path / "left").recovery.plan.summary["corrected"] == []
 
 
-@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOW)], 5))
+@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOW)], 10))
 def test_the_record_gets_its_number_back(
     name: str, number: int, how: str, store_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -137,7 +137,7 @@ def test_the_record_gets_its_number_back(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "how"), sample([*product([(0, 1, 2), (3, 4, 5, 6), (-3, -2, -1), (1, 3)], HOW)], 5)
+    ("numbers", "how"), sample([*product([(0, 1, 2), (3, 4, 5, 6), (-3, -2, -1), (1, 3)], HOW)], 10)
 )
 def test_neighbours_are_judged_together(
     numbers: Sequence[int], how: str, store_copy: Callable[[str], Path], tmp_path: Path
@@ -157,7 +157,7 @@ def test_neighbours_are_judged_together(
     assert {part: files(root / part) for part in PARTS} == before and codes(root) == sound
 
 
-@pytest.mark.parametrize("seed", sample(range(120), 20))
+@pytest.mark.parametrize("seed", sample(range(120), 40))
 def test_random_damage_is_undone(seed: int, tmp_path: Path) -> None:
     """One to four queue offsets of a sound store: it is what it was."""
     random = Random(seed)
@@ -230,8 +230,7 @@ def test_the_unit_that_recover_makes_itself(store_copy: Callable[[str], Path], t
 # Two explanations, or no witness: it stays as it is
 
 
-@pytest.mark.parametrize("numbers", [(0,), (-1,), (1, 2)])
-@pytest.mark.parametrize("is_one_queue", [True, False])
+@pytest.mark.parametrize(("numbers", "is_one_queue"), paired([(0,), (-1,), (1, 2)], [True, False]))
 def test_without_units_neighbours_are_no_evidence(
     is_one_queue: bool, numbers: Sequence[int], store_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -121,7 +121,7 @@ def check_records(base: Path, mended: Path, result: Salvaged, variant: dict[str,
     assert fillers == result.fillers
 
 
-@pytest.mark.parametrize("name", sample([name for name in case_names() if not case(name).as_user], 3))
+@pytest.mark.parametrize("name", sample([name for name in case_names() if not case(name).as_user], 6))
 def test_every_case(name: str, cases: Library, tmp_path: Path) -> None:
     """Damaged cases are mended; in stores that are well nothing is to do."""
     root = cases.copy(name, tmp_path / "store")

@@ -15,6 +15,7 @@ from rmqtool.formats import timer
 from rmqtool.repair.recover.timer_loss import DEFAULT_LOG_FILE_SIZE, Timed, _files, _units
 from rmqtool.storage.layout import StoreLayout
 from tests.support.stores import Library
+from tests.support.sweep import sample
 from tests.support.whole_store import codes_of
 
 STORE = "kind_tiered_540"  # three timer messages were delivered, four are pending
@@ -46,7 +47,8 @@ def lose(root: Path, names: Sequence[str]) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("names", LOST, ids="+".join)
+@pytest.mark.sweep
+@pytest.mark.parametrize("names", sample(LOST, 2), ids="+".join)
 def test_every_pending_message_is_there_once(
     names: tuple[str, ...], cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

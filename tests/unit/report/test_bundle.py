@@ -21,6 +21,7 @@ from rmqtool.read.store import Store
 from rmqtool.report.bundle.redaction import Redaction
 from tests.support.dumps import Result
 from tests.support.stores import Library
+from tests.support.sweep import in_sweeps
 from tests.support.trees import unchanged
 
 STORES = ("ok_540_clean", "ok_540_small_ipv6", "bad_cf02_config_unreadable")
@@ -106,7 +107,10 @@ def test_no_name_and_no_body_leaks(bundle: Bundle, cases: Library, name: str) ->
             assert len(body) < 8 or body[:12] not in data  # noqa: PLR2004
 
 
-@pytest.mark.parametrize("name", [*STORES, "gap_cq13_queue_missing", "bad_cl03_body_crc"])
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    "name", [*STORES[1:], "gap_cq13_queue_missing", *in_sweeps([STORES[0], "bad_cl03_body_crc"])]
+)
 def test_no_name_leaks_into_a_page(
     cases: Library, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,7 +62,7 @@ def names(found: Examination) -> set[str]:
     return {each.name for each in found.diagnoses}
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", sample(SOUND, 3))
 def test_a_sound_store_has_nothing_critical(name: str, cases: Library) -> None:
     """Neither a warning; and a start of its broker loses nothing."""
     found = examined(cases.path(name))
@@ -72,7 +72,7 @@ def test_a_sound_store_has_nothing_critical(name: str, cases: Library) -> None:
     assert own and all(start.error is None and start.prediction is not None for start in own)
 
 
-@pytest.mark.parametrize("name", [*sample(SMALL, 2), *(DEAR if IS_WHOLE else ["bad_cp06_unreadable"])])
+@pytest.mark.parametrize("name", [*sample(SMALL, 4), *(DEAR if IS_WHOLE else ["bad_cp06_unreadable"])])
 def test_every_kind_of_damage_is_seen(name: str, cases: Library, tmp_path: Path) -> None:
     """Where the whole store fits the limit, doctor finds what verify finds, and the worst is first."""
     if not case(name).as_user:

@@ -12,6 +12,7 @@ from rmqtool.report.tail import get_message as module
 from rmqtool.report.tail.get_message import GetMessageResult, TransferLimits, Window, answer_pull
 from rmqtool.report.tail.subscription import Subscription
 from tests.support.stores import Library
+from tests.support.sweep import in_sweeps
 
 LIMITS = (TransferLimits(), TransferLimits(900, 3, 500, 2), TransferLimits(1 << 20, 700, 1 << 20, 700))
 
@@ -42,11 +43,11 @@ def answers(path: Path) -> list[GetMessageResult]:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name",
     [
-        "ok_497_clean",
-        "ok_540_clean",
+        *in_sweeps(["ok_497_clean", "ok_540_clean"]),
         "bad_cl25_misnamed_file",
         "bad_cq08_invalid_unit",
         "bad_cq14_unit_without_record",

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.errors import UsageError
@@ -55,7 +55,6 @@ RECORD = st.builds(
 
 
 @given(rows=st.lists(RECORD, min_size=1, max_size=40), by=st.sampled_from(BYS), flush=st.integers(1, 50))
-@settings(max_examples=25)
 def test_random_logs(rows: list[Any], by: tuple[str, ...], flush: int, tmp_path_factory: Any) -> None:
     """Any topics, tags, queues and times, in batches of any size, as plain Python counts them."""
     root = tmp_path_factory.mktemp("random")

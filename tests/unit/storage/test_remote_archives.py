@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.cli import main
@@ -424,7 +424,6 @@ class Base:
         pass
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_a_part_is_what_its_segments_say(data: st.DataObject) -> None:
     base = Base(

@@ -15,6 +15,7 @@ from rmqtool.formats import rocksdb as format_
 from rmqtool.storage.rocksdb.database import Database
 from tests.support.rocksdb_databases import COMPRESSIONS, Rows, random_database, write_ahead_log, write_rows
 from tests.support.stores import Library, case_names
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import unchanged
 
 SMALL: Rows = {
@@ -157,7 +158,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.sweep
+@settings(
+    max_examples=150 if IS_WHOLE else 50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_damage_is_an_error_with_its_place(sound: Path, tmp_path: Path, data: st.DataObject) -> None:
     """Bytes of any file changed or cut: the same rows, fewer of a log, or one error with file and offset."""

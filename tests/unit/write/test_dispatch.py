@@ -45,6 +45,7 @@ from tests import ROOT
 from tests.support.build_store import file_name, write_log, write_queue
 from tests.support.records import STORE_TIMESTAMP, record
 from tests.support.stores import Library, case, real_cases
+from tests.support.sweep import sample
 from tests.support.whole_store import SHAPE, keyed
 
 SMALL = WriteOptions(
@@ -167,7 +168,8 @@ def test_a_real_log_gives_the_brokers_files(cases: Library, tmp_path: Path, name
     assert index_files(ours) == index_files(root)
 
 
-@pytest.mark.parametrize("name", RECOVERED)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sample(RECOVERED, 2))
 def test_a_recovered_store_has_the_same_queues_and_keys(cases: Library, tmp_path: Path, name: str) -> None:
     """Its broker has indexed again the record with which the last full index file ends: we do not."""
     root, options, start, end, batch = real(cases, name)
@@ -183,7 +185,8 @@ def test_a_recovered_store_has_the_same_queues_and_keys(cases: Library, tmp_path
     assert found == own[: len(found) - len(own)] + own
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sample(PARTS, 3))
 def test_other_real_stores_have_our_units(cases: Library, tmp_path: Path, name: str) -> None:
     """Expired: queues begin late. Killed: the broker had not dispatched everything yet."""
     root, options, start, end, batch = real(cases, name)
