@@ -32,6 +32,5 @@ __all__ = [
     "single_file",
     "source",
     "storage",
-    "unexpected",
     "unsupported",
 ]

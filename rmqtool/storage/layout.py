@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from rmqtool.storage.rocksdb.database import Database
     from rmqtool.storage.rocksdb.queues import RocksdbQueue, RocksdbQueues
 
-OTHER_PARTS = ("checkpoint", "kvStore", "rocksdbstore")
+PARTS = (*FOLDERS, *FILES, "checkpoint", "kvStore", "rocksdbstore")
+"""Names in the root of a store."""
 
 LayoutKind = Literal["store", "tiered", "compacted", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]
@@ -525,7 +526,7 @@ def _may_be_part(layout: StoreLayout, path: Path) -> bool:
     """Whether a path that cannot be read may be part of the store: in its root only known names are."""
     return (
         path.parent != layout.root
-        or path.name in (*FOLDERS, *FILES, *OTHER_PARTS)
+        or path.name in PARTS
         or path.name.startswith(LEDGER_PREFIX)
         or path in layout.commit_log_folders
     )

@@ -23,10 +23,9 @@ from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import read_config
-from rmqtool.storage.layout import OTHER_PARTS
+from rmqtool.storage.layout import PARTS
 from rmqtool.storage.ledger import PREFIX
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.unexpected import FILES, FOLDERS
 
 _OF_NAMES: Final = r"\w%|-"
 _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
@@ -38,7 +37,7 @@ NAMES_IN: Final = (
 """The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
 OF_STORES: Final = pattern(
-    "|".join(map(re.escape, (*FOLDERS, *FILES, *OTHER_PARTS, *NAMES_IN, METADATA)))
+    "|".join(map(re.escape, (*PARTS, *NAMES_IN, METADATA)))
     + r"|\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|consumequeue\w+|config\w+|timer(check|metrics)"
     r"|compaction\w+|rocksdb\w*|consumerOrderInfo\.json|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics"
     rf"|broker\.conf|metadata|{PREFIX}\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+"
