@@ -34,7 +34,6 @@ COMPILED_FROM = 16 << 20
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
-_PIECE_SIZE = 1 << 16
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLACE = pattern(r" - at `\$\.?(\w*)[^`]*`$")
 _UNKNOWN = pattern(r"Object contains unknown field `([^`]*)`")
@@ -96,7 +95,7 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
             too_long, begin, first = not end, end or stop, first + (end > 0)
         cut = buffer.rfind(b"\n", max(begin, 0 if too_long else rest), stop) + 1
         if cut > begin:
-            count = _newlines(np.frombuffer(buffer, np.uint8, cut - begin, begin))
+            count = int(np.count_nonzero(np.frombuffer(buffer, np.uint8, cut - begin, begin) == _NEWLINE))
             yield Lines(first, count, memoryview(buffer)[begin:cut])
             first, begin = first + count, cut
         if stop - begin > limit:
@@ -104,14 +103,6 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
             begin, too_long = stop, True
     if stop > begin:
         yield Lines(first, 1, memoryview(buffer)[begin:stop])
-
-
-def _newlines(data: Any) -> int:
-    """How many there are, counted in pieces: the flags of a whole block would not stay in the cache."""
-    import numpy as np
-
-    pieces = (data[start : start + _PIECE_SIZE] for start in range(0, len(data), _PIECE_SIZE))
-    return sum(int(np.count_nonzero(piece == _NEWLINE)) for piece in pieces)
 
 
 def _mark_size(start: bytes | bytearray) -> int:
