@@ -217,8 +217,9 @@ def receive(
 
     --max-age and --max-bytes delete old log files while the command runs, as a broker does: every ten
     seconds, the oldest first, never the last one. A file is deleted if at least one of the two options
-    selects it. Queues and index are left as they are; a broker, or `rmqtool expire`, deletes what refers
-    to deleted files.
+    selects it. With --dispatch only log files that are in queues and index are deleted. Then the files of
+    queues and index that refer only to deleted log files are deleted too, except the last file of each
+    queue and of the index. Without --dispatch they stay; a broker, or `rmqtool expire`, deletes them.
 
     --archive copies each log file that is full to DIR|URL/commitlog, compressed with zstd: a folder, or
     S3 and other places that the extra `remote` reaches. A copy counts after it was read again and compared.

@@ -1,7 +1,8 @@
 """Queues and index of a store that receives, kept level with its log by the dispatcher that `append` uses.
 
 Only what is on the device is dispatched: units never name bytes that a loss of power takes away. Order of
-every change: log, flush, queues and index, flush, `dispatchCheckpoint` (marks.py), `checkpoint`.
+every change: log, flush, queues and index, flush, `dispatchCheckpoint` (marks.py), `checkpoint`. Files of
+queues and index expire after those of the log, when all that was dispatched is on the device.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rmqtool.net.broker_client import RequestRefusedError
 from rmqtool.net.ha_connection import Address, ConnectionLostError
 from rmqtool.net.marks import CLOSED, DISPATCHED, OPEN, REBUILD_HINT
 from rmqtool.read.store import Store
+from rmqtool.repair.expire.remove import remove_followers
 from rmqtool.storage.layout import StoreLayout, detect
 from rmqtool.write import opening
 from rmqtool.write.cut_back import cut_back
@@ -43,19 +45,22 @@ class Dispatching:
         settings: the configuration of the master, by name; None if it is not known.
         address: where to ask for topics; None: those of the store are taken.
         confirmed: gives the physical offset up to which the master has confirmed its log, -1 if it does not.
+        expires: whether files that refer only to the deleted part of the log are deleted.
     """
 
     def __init__(
         self, replica: Replica, settings: dict[str, str] | None, address: Address | None,
-        confirmed: Callable[[], int],
+        confirmed: Callable[[], int], *, expires: bool = False,
     ) -> None:  # fmt: skip
         self._replica = replica
         self._settings = settings
         self._topics = _Topics(address, replica)
         self._confirmed = confirmed
+        self._expires = expires
         self._dispatcher: Dispatcher | None = None
         self._reput: Reput | None = None
         self._saved = self._limit = -1
+        self._expired_before = 0
         self._is_ending = False
 
     @property
@@ -165,11 +170,23 @@ class Dispatching:
         """Bring queues and index to the device, and note that."""
         assert self._reput is not None
         reached = self._reput.catch_up(sync=True)
-        if reached.position == self._saved and is_open:
-            return
-        DISPATCHED.save(self._replica.root, reached.position, OPEN if is_open else CLOSED)
-        self._saved = reached.position
-        self._replica.save_checkpoint(reached.store_timestamp, reached.index_timestamp)
+        if reached.position != self._saved or not is_open:
+            DISPATCHED.save(self._replica.root, reached.position, OPEN if is_open else CLOSED)
+            self._saved = reached.position
+            self._replica.save_checkpoint(reached.store_timestamp, reached.index_timestamp)
+        self._expire()
+
+    def _expire(self) -> None:
+        """Delete the files that lead nowhere since the log begins later. Nothing waits in the dispatcher.
+
+        Source: DefaultMessageStore.CleanConsumeQueueService, which looks only when the log's start has moved.
+        """
+        assert self._dispatcher is not None
+        start = self._replica.start
+        if self._expires and start > self._expired_before:
+            if remove_followers(self._layout(), start):
+                self._dispatcher.look_again(self._layout())
+            self._expired_before = start
 
     def raise_failure(self, *, waits: bool = True) -> None:
         """Raise what keeps it from going on; a master that does not answer is waited for, if it `waits`."""

@@ -78,7 +78,8 @@ class ReceiveRequest:
         config_seconds: between two looks at the master's configuration; 0: never.
         retries: connect again when the connection is lost.
         max_age_seconds: delete log files that were last written at least so long ago; None: none.
-        max_bytes: delete the oldest log files while those that follow hold so many bytes; None: none.
+        max_bytes: delete the oldest log files while those that follow hold so many bytes; None: none. With
+            `dispatch`, the files of queues and index that refer only to deleted ones are deleted too.
         archive: place where full log files are shipped to, a path or URL; None: none.
         dispatch: keep queues and index too.
         truncate: in controller mode: cut what the log has after the last epoch that both logs have.
@@ -100,6 +101,11 @@ class ReceiveRequest:
     max_bytes: int | None = None
     dispatch: bool = False
     archive: str | None = None
+
+    @property
+    def expires(self) -> bool:
+        """Whether old files are deleted."""
+        return self.max_age_seconds is not None or self.max_bytes is not None
 
 
 @dataclass(slots=True)
@@ -195,6 +201,7 @@ class Receiver:
                 self._dispatching = Dispatching(
                     replica, None if facts is None else facts.settings,
                     None if facts is None else request.address, lambda: self.progress.confirmed,
+                    expires=request.expires,
                 )  # fmt: skip
             if request.archive is not None:
                 self._archive = LogArchive(request.archive, replica, self._confirmed_end)
@@ -374,14 +381,14 @@ class Receiver:
             self._flush(replica)
         connection.keep_alive()
         self._look_at_config()
-        if stream.is_compared and self._is_expiry_due():
-            self._expire(replica)
         if stream.is_compared:
             with self._hold():
                 if self._dispatching is not None:
                     self._dispatching.start()
                 if self._archive is not None:
                     self._archive.start()
+            if self._is_expiry_due():
+                self._expire(replica)
         self._show()
         self._end_if_done(replica, stream)
 

@@ -332,6 +332,12 @@ class Dispatcher:
         for writer in writers:
             writer.synced()
 
+    def look_again(self, layout: StoreLayout) -> None:
+        """Take what lies in the store now that its oldest files were deleted; nothing waits."""
+        self._queues.look_again(layout.consume_queues, layout.ext_queues)
+        self._batch_queues.look_again(layout.batch_queues)
+        self._index.look_again(layout.index_files)
+
     def close(self) -> None:
         """Close all files; what waits is lost."""
         if self._source is not None:

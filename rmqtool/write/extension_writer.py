@@ -86,6 +86,10 @@ class ExtensionWriter:
         self.next.append(start)
         self._written.append(written)
 
+    def look_again(self, existing: Queues) -> None:
+        """Take the files now that the oldest ones were deleted."""
+        self._existing = existing
+
     def restart(self, *, is_extended: bool) -> None:
         """Have the queue that was learned last begin at offset 0; or get no extension units."""
         self.next[-1] = 0 if is_extended else MAX_EXT_OFFSET

@@ -138,6 +138,10 @@ class IndexWriter:
 
     # the current file
 
+    def look_again(self, existing: Sequence[IndexFilePath]) -> None:
+        """Take the files that there are now that the oldest ones were deleted."""
+        self._existing = existing
+
     def _current(self) -> _File:
         """The file that takes the next key: the last one, or a new one when there is none or it is full.
 

@@ -120,6 +120,12 @@ class QueueWriter:
 
     # what is known of the queues
 
+    def look_again(self, existing: Queues, extended: Queues | None = None) -> None:
+        """Take the files of queues now that the oldest ones were deleted; the ends of known ones stay."""
+        self._existing = existing
+        if self._extension is not None and extended is not None:
+            self._extension.look_again(extended)
+
     def topic(self, name: bytes) -> int:
         """The number of a topic."""
         number = self.topics.get(name)

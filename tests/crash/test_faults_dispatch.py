@@ -103,11 +103,19 @@ def a_broker(*, waits: bool) -> Iterator[Address]:
             yield broker
 
 
-def receive(runner: Runner, folder: Path, fault: Fault, *, logged: bool = False, waits: bool = True) -> Ran:
+def receive(
+    runner: Runner, folder: Path, fault: Fault, *options: object, logged: bool = False, waits: bool = True
+) -> Ran:
     """Run `receive --dispatch` once."""
     with a_broker(waits=waits) as address:
         line = ["receive", str(address), folder / "copy", "--dispatch", "--once", "--no-reconnect", "--json"]
-        return runner.run(line, fault, logged=logged)
+        return runner.run([*line, *options], fault, logged=logged)
+
+
+def files_of(copy: Path) -> set[str]:
+    """The files of log, queues and index."""
+    found = (path for name in ("commitlog", "consumequeue", "index") for path in (copy / name).rglob("*"))
+    return {str(path.relative_to(copy)) for path in found if path.is_file()}
 
 
 def content(copy: Path) -> tuple[dict[str, bytes], list[tuple[int, int]]]:
@@ -115,10 +123,10 @@ def content(copy: Path) -> tuple[dict[str, bytes], list[tuple[int, int]]]:
     return queue_files(copy), index_entries(copy, SHAPE)
 
 
-def run(copy: Path) -> None:
+def run(copy: Path, max_bytes: int | None = None) -> None:
     """Receive and dispatch in this process."""
     with a_broker(waits=False) as address:
-        request = ReceiveRequest(address, once=True, retries=False, dispatch=True)
+        request = ReceiveRequest(address, once=True, retries=False, dispatch=True, max_bytes=max_bytes)
         Receiver(request, copy, note=lambda text: None).run()
 
 
@@ -198,6 +206,44 @@ def test_each_operation(runner: Runner, tmp_path: Path, how: How, expected: Any)
                 if ran.code == EXIT_INPUT:
                     assert os.strerror(fault.error) in ran.text
             check_and_finish(folder / "copy", expected)
+        except BaseException as error:
+            error.add_note(f"{fault} of {whole.operations[fault.first - 1]}\n{ran.told}")
+            raise
+
+
+def test_each_operation_of_an_expiry(runner: Runner, tmp_path: Path, expected: Any) -> None:
+    """The log goes before queues and index, each from its start on; the next run deletes the rest."""
+    kept, folder = tmp_path / "kept", tmp_path / "run"
+    run(kept / "copy")
+    shutil.copytree(kept, folder)
+    line = ("--max-bytes", FILE_SIZE)
+    whole = receive(runner, folder, Fault(folder, CHANGES), *line, logged=True, waits=False)
+    assert whole.code == EXIT_OK, whole.told
+    left, going = files_of(folder / "copy"), files_of(kept / "copy") - files_of(folder / "copy")
+    assert {name.split("/")[0] for name in going} == {"commitlog", "consumequeue", "index"}
+    places = [
+        number
+        for number, name in enumerate(whole.operations, 1)
+        if name.startswith("unlink") and any(name.endswith(path) for path in going)
+    ]
+    assert len(places) == len(going)
+    made = [
+        Fault(folder, CHANGES, number, False, how, errno.EIO)
+        for number in (range(1, len(whole.operations) + 1) if IS_WHOLE else places)
+        for how in HOWS
+    ]
+    for fault in made if IS_WHOLE else Random(3).sample(made, SAMPLE):
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+        ran = receive(runner, folder, fault, *line, waits=False)
+        try:
+            if fault.how == "fail":
+                assert ran.code in (EXIT_OK, EXIT_INPUT), ran.told
+                assert "Traceback" not in ran.text and "this is a bug" not in ran.text
+            assert severe(folder / "copy", known=KILLED) == []
+            run(folder / "copy", FILE_SIZE)
+            assert files_of(folder / "copy") == left
+            assert severe(folder / "copy") == []
         except BaseException as error:
             error.add_note(f"{fault} of {whole.operations[fault.first - 1]}\n{ran.told}")
             raise

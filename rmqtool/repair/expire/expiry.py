@@ -591,6 +591,24 @@ def _free_before(store: Store, log: Sequence[LogFile], queues: ReadQueues, count
     return log[low].start
 
 
+def expired_followers(store: Store, start: int) -> list[FileDecision]:
+    """The files of queues and index that expire when the log begins at a physical offset, in their order.
+
+    Raises:
+        UnreadableError: a file whose newest record decides cannot be read.
+    """
+    root = store.layout.root
+    assert root is not None
+    reader = _Reader(store)
+    with OpenFiles() as files:
+        chains = tuple(each for each in _chains(store, reader, files) if each.kind != "timerlog")
+    extended = [each for each in chains if (each.topic, each.queue_id) in store.layout.ext_queues]
+    effects = queue_effects(store, read_queues(store, extended, start), start, start)
+    for name, reason in (*reader.unread, *effects.unread):
+        raise UnreadableError(f"whether it expires is unknown: {reason}", path=root / name)
+    return [each for each in _follow_decisions(store, chains, effects, start) if each.expires]
+
+
 def check_root(layout: StoreLayout) -> None:
     """Raise UsageError unless the layout is that of a store root."""
     if layout.root is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
@@ -18,7 +19,15 @@ from rmqtool.findings import Progress
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.archive import check_archive, write_archive
-from rmqtool.repair.expire.expiry import Expiry, Options, Request, as_plan, plan_expiry
+from rmqtool.repair.expire.expiry import (
+    Expiry,
+    FileDecision,
+    Options,
+    Request,
+    as_plan,
+    expired_followers,
+    plan_expiry,
+)
 from rmqtool.repair.expire.report import report
 from rmqtool.repair.plan import Earlier, OpenStore, Plan, PlanFile, Refusal, carry_out, fingerprint
 from rmqtool.repair.plan.changes import Unsynced
@@ -124,12 +133,12 @@ def expire(
 
     def change(planned: Planned, store: Store, held: StoreLock, earlier: Earlier) -> Path | None:
         places, expiry = Places(store.layout), planned.expiry
-        paths = [_checked(places, decision.path, decision.size) for decision in expiry.expired]
+        paths = _checked(places, expiry.expired)
         manifest = None
         if archive is not None:
             check_archive(store, expiry, places, archive)
             manifest = write_archive(store, expiry, places, archive, request.now_ms, progress)
-        _remove(places, expiry, paths)
+        _remove(places, expiry.expired, paths)
         return manifest
 
     planned, _, manifest = carry_out(
@@ -138,8 +147,32 @@ def expire(
     return Removed(planned.expiry, manifest)
 
 
-def _checked(places: Places, name: str, size: int) -> Path:
-    """The path of a file to delete. It must be a plain file, not below a link."""
+def remove_followers(layout: StoreLayout, start: int) -> bool:
+    """Delete the files of queues and index that expire when the log begins at a physical offset.
+
+    For a caller that holds the store's lock, and has deleted the log before `start`. The files go in the
+    broker's order, so that the next call continues where this one was killed.
+
+    Returns:
+        Whether there was any.
+
+    Raises:
+        RefusedError: a link on the way, or a file that has changed since it was listed.
+        UnreadableError, UnwritableError: a file.
+    """
+    with Store(layout) as store:
+        expired = expired_followers(store, start)
+    places = Places(layout)
+    _remove(places, expired, _checked(places, expired))
+    return bool(expired)
+
+
+def _checked(places: Places, expired: Sequence[FileDecision]) -> list[Path]:
+    """The paths of files to delete. They must be plain files, not below a link."""
+    return [_checked_path(places, decision.path, decision.size) for decision in expired]
+
+
+def _checked_path(places: Places, name: str, size: int) -> Path:
     path = places.checked(name)
     try:
         status = path.lstat()
@@ -153,9 +186,9 @@ def _checked(places: Places, name: str, size: int) -> Path:
     return path
 
 
-def _remove(places: Places, expiry: Expiry, paths: list[Path]) -> None:
+def _remove(places: Places, expired: Sequence[FileDecision], paths: list[Path]) -> None:
     unsynced, rank = Unsynced(), 0
-    for decision, path in zip(expiry.expired, paths, strict=True):
+    for decision, path in zip(expired, paths, strict=True):
         if places.rank(decision.path) != rank:
             unsynced.flush()
             rank = places.rank(decision.path)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqtool import StoreWriter
+from rmqtool import NewMessage, Selection, StoreWriter
+from rmqtool.check.verify import verify
 from rmqtool.errors import UsageError
+from rmqtool.net import dispatching
 from rmqtool.net import receive as receive_module
+from rmqtool.net.ha_connection import Address
 from rmqtool.net.metrics import metrics_in_thread, receive_text
 from rmqtool.net.receive import Progress
 from rmqtool.read.store import Store
+from rmqtool.repair.expire import OwnRules, Request, remove
 from tests.support.programs import PATIENCE_S
-from tests.support.replication import FILE_SIZE, log_of, make_master, put, receive, sending
+from tests.support.replication import FILE_SIZE, FakeBroker, log_of, make_master, put, receive, sending
+
+UNITS = 5  # of a queue file
+SMALL = {"mappedFileSizeConsumeQueue": str(20 * UNITS), "maxHashSlotNum": "11", "maxIndexNum": "30"}
+EXTENDED = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "300"}
+FOLDERS = ("commitlog", "consumequeue", "consumequeue_ext", "index")
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +81,99 @@ def test_files_go_by_the_time_of_their_last_write(tmp_path: Path) -> None:
         receive(sender.address, copy, max_age_seconds=3600.0)
         assert log_of(copy) == log_of(root)[sender.log.end - sender.log.end % FILE_SIZE :]
         assert receive(sender.address, copy).records == 0
+
+
+def receive_all(address: Address, copy: Path, **request: Any) -> Progress:
+    """Receive as from a broker that says its settings."""
+    return receive(address, copy, ha_only=False, file_size=None, **request)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """The files of log, queues and index."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for folder in FOLDERS
+        for path in (root / folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def severe(root: Path) -> list[dict[str, Any]]:
+    """The findings of `verify` that are more than a note, without those of the configuration."""
+    with Store.open(root) as store:
+        found = [item for item in verify(store, jobs=1) if item.problem.severity != "note"]
+    return [item.row() for item in found if item.problem.code[:2] != "CF"]
+
+
+@pytest.mark.parametrize("settings", [SMALL, SMALL | EXTENDED])
+def test_queues_and_index_follow_the_log(tmp_path: Path, settings: dict[str, str]) -> None:
+    """The files are those that `expire` leaves, also if the run that deleted log files was killed then.
+
+    A run that deletes no log files deletes no others.
+    """
+    root, copy, other = make_master(tmp_path / "master", 150), tmp_path / "copy", tmp_path / "other"
+    with sending(root) as sender:
+        fake = FakeBroker(sender)
+        fake.properties |= settings
+        with fake as address:
+            receive_all(address, copy, dispatch=True)
+            whole = contents(copy)
+            shutil.copytree(copy, other)
+            assert receive_all(address, copy, dispatch=True, max_bytes=3 * FILE_SIZE).expired == 2 * FILE_SIZE
+            rules = OwnRules(before_offset=2 * FILE_SIZE)
+            remove.expire(lambda: Store.open(other), Request(0, rules=rules), force=True)
+            expected = contents(other)
+            for folder in sorted({name.split("/")[0] for name in whole}):
+                assert sum(name.startswith(folder + "/") for name in whole.keys() - expected.keys()) > 1
+            assert contents(copy) == expected
+            assert severe(copy) == []
+            for name, data in whole.items():
+                if not name.startswith("commitlog/"):
+                    (copy / name).write_bytes(data)
+            receive_all(address, copy, dispatch=True)
+            assert len(contents(copy)) > len(expected)
+            receive_all(address, copy, dispatch=True, max_bytes=99 * FILE_SIZE)
+            assert contents(copy) == expected
+    with Store.open(copy) as store:
+        queue = store.queues["Topic", 0]
+        assert queue.min_offset(2 * FILE_SIZE, store.profile) > UNITS
+        assert queue.end() == 75
+
+
+class EndedError(Exception):
+    """The run has come so far."""
+
+
+def test_a_queue_goes_on_whose_first_files_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first message in a run comes after the run has deleted its old files."""
+    monkeypatch.setattr(dispatching, "_SAVE_MS", 0)
+    root, copy = make_master(tmp_path / "master", 1), tmp_path / "copy"
+    late = [NewMessage("Late", b"late", keys=["late"], queue_id=0) for _ in range(3 * UNITS)]
+    with StoreWriter.open(root) as writer:
+        writer.topics.add("Late", queues=1)
+        for message in late:
+            writer.put(message)
+        put(writer, 150)
+
+    def tick(progress: Progress) -> None:
+        if progress.dispatched > end:
+            raise EndedError
+        if late and not (copy / "consumequeue/Late/0" / f"{20 * UNITS:020}").exists():
+            with StoreWriter.open(root) as writer:
+                writer.put(late[0])
+            late.clear()
+
+    with sending(root) as sender:
+        fake = FakeBroker(sender)
+        fake.properties |= SMALL
+        with fake as address:
+            end = receive_all(address, copy, dispatch=True).end
+            with pytest.raises(EndedError):
+                receive_all(address, copy, dispatch=True, max_bytes=FILE_SIZE, once=False, tick=tick)
+    assert severe(copy) == []
+    with Store.open(copy) as store:
+        assert store.queues["Late", 0].end() == 3 * UNITS + 1
+        assert len(list(store.messages(Selection(keys=["late"])))) == 1
 
 
 def scraped(port: int, path: str = "/metrics") -> str:
