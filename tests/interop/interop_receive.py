@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from rmqtool import NewMessage, StoreWriter
-from rmqtool.formats import properties
+from rmqtool.formats import properties, remoting
 from rmqtool.formats.message_id import OffsetMessageId
+from rmqtool.formats.remoting_codes import Request
 from rmqtool.read.store import Store
 from tests.interop.brokers import (
     BROKER_VERSIONS,
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
     Broker,
+    free_port,
     store_settings,
     write_settings,
 )
@@ -243,3 +248,40 @@ def test_a_learner_of_a_master_in_controller_mode(tmp_path: Path) -> None:
             if not number:
                 broker.stop()
                 broker.start()
+
+
+def set_config(broker: Broker, text: bytes) -> None:
+    """Change settings of a running broker."""
+    request = remoting.Command(Request.UPDATE_BROKER_CONFIG, body=text, opaque=1, language="OTHER")
+    frames = remoting.Frames()
+    with socket.create_connection(("127.0.0.1", broker.port), PATIENCE_S) as connection:
+        connection.sendall(remoting.encode(request))
+        answers: list[remoting.Command] = []
+        while not answers:
+            answers += frames.feed(connection.recv(65536))
+    assert answers[0].code == 0, answers[0].remark
+
+
+def test_a_slave_in_controller_mode_takes_the_log_from_a_folder(tmp_path: Path) -> None:
+    """The controller names a real master, whose published HA port is that of `send-log` on its store."""
+    version, source, slave = BROKER_VERSIONS[-1], tmp_path / "source", tmp_path / "slave"
+    with Broker(version, tmp_path / "a", source, has_controller=True) as master:
+        master.start()
+        with master.client() as client:
+            for number in range(200):
+                body = b64encode(Random(number).randbytes(6000)).decode()  # clients compress large bodies
+                client.call("send", topic=TOPIC, body=body, tags="", keys="k", properties={})
+        end, port = received(source), free_port()
+        set_config(master, f"haListenPort={port}\nbrokerPermission=6\n".encode())
+        command = [*RMQTOOL, "send-log", source, "--controller", "--listen", f"127.0.0.1:{port}", "--once"]
+        settings = master.settings | {"registerNameServerPeriod": "10000"}
+        with (
+            started(command, text=True) as sender,
+            Broker(version, tmp_path / "b", slave, settings, name_server=master.name_server) as broker,
+        ):
+            broker.start()
+            done(sender)
+            wait_until(lambda: maxima(slave) == maxima(source), "the slave has dispatched all")
+    assert end > LOG_FILE_SIZE
+    assert log_bytes(slave, end) == log_bytes(source, end)
+    assert (slave / EPOCHS).read_text().split() == (source / EPOCHS).read_text().split()
