@@ -351,6 +351,7 @@ class QueueDispatch:
     Attributes:
         plain: the plain queues.
         batch: the batch queues.
+        second: plain queues in RocksDB that are written in addition to those in files; None if they are not.
         records: number of records passed to dispatch.
         has_light: whether one of them names a light queue that gets a unit.
     """
@@ -363,10 +364,12 @@ class QueueDispatch:
         settings: StartSettings,
         is_batch_topic: Callable[[str], bool],
         topics: Topics,
+        second: Folder | None = None,
     ) -> None:
         self._topics = topics
         self.plain = plain
         self.batch = batch
+        self.second = second
         self.records = 0
         self.delays_ms = tuple(settings.delays_ms) if rules.knows_delays else ()
         self._is_batch_topic = is_batch_topic if rules.has_batch_queues else lambda _: False
@@ -375,9 +378,11 @@ class QueueDispatch:
         self._light = LightRule(rules.profile, enabled=settings.dispatches_light is not False)
 
     def folders(self) -> Iterator[Folder]:
-        """Both kinds of queues."""
+        """All kinds of queues."""
         yield self.plain
         yield self.batch
+        if self.second is not None:
+            yield self.second
 
     def put(self, batch: Batch, chosen: Array | None) -> None:
         """Dispatch the rows `chosen` (ascending indices) of a batch; None: all."""
@@ -414,6 +419,8 @@ class QueueDispatch:
             yield self.batch, of_batch
         if len(plain):
             yield self.plain, plain
+            if self.second is not None:
+                yield self.second, plain
 
     def _made(
         self,
@@ -458,6 +465,6 @@ class QueueDispatch:
             mine.held = others.held
 
     def finish(self) -> None:
-        """Finish both folders after the last record."""
+        """Finish all folders after the last record."""
         for folder in self.folders():
             folder.finish()

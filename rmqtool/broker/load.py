@@ -12,7 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool.broker.rules import StartRules
+from rmqtool.broker.rules import StartRules, StartSettings
 from rmqtool.formats.index import Header
 from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
@@ -72,14 +72,27 @@ class Loaded:
             self.error, self.path = error, path
 
 
+def writes_twice(layout: StoreLayout, settings: StartSettings) -> bool:
+    """Whether a 5.4 broker writes the queues twice: as configured, else as the store shows."""
+    if settings.combines is not None:
+        return settings.combines
+    return any(part.what == "second consume queues" for part in layout.not_written)
+
+
 def load(
-    layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str], bool], *, extended: bool = False
+    layout: StoreLayout,
+    rules: StartRules,
+    is_batch_topic: Callable[[str], bool],
+    settings: StartSettings,
+    *,
+    extended: bool = False,
 ) -> Loaded:
     """Return the files that a broker opens of this store.
 
     Args:
         layout: of a store root.
         rules: the broker's.
+        settings: the broker's.
         extended: whether it opens extension files (enableConsumeQueueExt).
         is_batch_topic: whether topics.json gives a topic queue.type=BatchCQ.
     """
@@ -91,6 +104,7 @@ def load(
     if files is None:
         return loaded
     loaded.log = files
+    twice = writes_twice(layout, settings)
     in_files = layout.has_queues_in_files
     wrong = _wrong_type(layout, is_batch_topic) if rules.has_batch_queues and in_files else None
     if wrong is not None:
@@ -98,7 +112,7 @@ def load(
         return loaded
     queues = layout.consume_queues if in_files else {}
     _load_queues(loaded, loaded.queues, queues, layout.consume_queue_file_size, rules)
-    if not in_files:
+    if twice and rules.combines or not (twice or in_files):
         _open_database(loaded, layout)
     if extended:
         mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
@@ -122,14 +136,13 @@ def _open_database(loaded: Loaded, layout: StoreLayout) -> None:
     from rmqtool.broker.rocksdb import database_error
 
     part = queues_part(layout.not_written)
-    assert part is not None
     if layout.rocksdb is None:
-        if (part.path / CURRENT).is_file():
+        if part is not None and (part.path / CURRENT).is_file():
             loaded.fails(f"RocksDB cannot open the consume queues: {part.reason}", part.path)
         return
     error = database_error(layout.rocksdb)
     if error is not None:
-        path = part.path if error.path is None else Path(error.path)
+        path = layout.rocksdb.folder if error.path is None else Path(error.path)
         loaded.fails(f"RocksDB cannot open the consume queues: {error.message}", path)
 
 

@@ -96,10 +96,12 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the queues are written twice, the log is in DLedger.
+        UnsupportedStoreError: the log is in DLedger; the queues are written twice, and RocksDB gives the
+            queue offsets, or there are batch queues, or the log has no files.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
+    from rmqtool.broker.load import writes_twice
     from rmqtool.broker.start import StartInputs
 
     layout = store.layout
@@ -108,15 +110,15 @@ def predict_all(
     layout.check_forms(log=True)
     if layout.ledger is not None:
         raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
-    for part in layout.not_written:
-        if part.what == "second consume queues":  # its start begins where the shorter of both ends
-            raise UnsupportedStoreError("the consume queues are written twice", path=part.path)
     rules = [rules_of(broker) for broker in brokers]
-    if not layout.has_queues_in_files:
+    settings = settings or StartSettings.of(layout.broker_conf)
+    twice = writes_twice(layout, settings)
+    if twice and any(each.combines for each in rules):
+        _check_twice(layout, settings)
+    if not (layout.has_queues_in_files or twice):
         rules = [each for each in rules if each.reads_rocksdb]
         if not rules:
             raise UnsupportedStoreError("4.9 has no consume queues in RocksDB", path=layout.root)
-    settings = settings or StartSettings.of(layout.broker_conf)
     has_abort = layout.abort is not None if abort is None else abort
     for path, reason in layout.unreadable:
         if layout.relative(path).partition("/")[0] in _PARTS or path.parent in layout.commit_log_folders:
@@ -136,6 +138,18 @@ def predict_all(
         raise UnreadableError(f"cannot read: {error.strerror}", path=Path(os.fsdecode(path))) from error
 
 
+def _check_twice(layout: StoreLayout, settings: StartSettings) -> None:
+    """Refuse the stores of queues that are written twice whose start has effects that are not known."""
+    twice = "the consume queues are written twice, and"
+    if settings.assigns_from_rocksdb:  # it compares the queues that it has asked for before
+        reason = f"{twice} RocksDB gives the queue offsets (combineAssignOffsetCQType)"
+        raise UnsupportedStoreError(reason, path=layout.root)
+    if layout.batch_queues:  # RocksDB gets units of another kind, and initializeWithOffset does nothing
+        raise UnsupportedStoreError(f"{twice} there are batch queues", path=layout.root)
+    if not layout.commit_log:  # the folder is deleted, but old ends stay in memory
+        raise UnsupportedStoreError(f"{twice} the log has no files", path=layout.root)
+
+
 def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:
     """Why load() of a broker fails, and on which path, from names and sizes of files; None if it does not.
 
@@ -143,7 +157,8 @@ def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:
     """
     from rmqtool.broker.load import load
 
-    loaded = load(store.layout, rules_of(broker), _batch_topics(store.layout))
+    layout = store.layout
+    loaded = load(layout, rules_of(broker), _batch_topics(layout), StartSettings.of(layout.broker_conf))
     return None if loaded.error is None else (loaded.error, loaded.path)
 
 
@@ -169,14 +184,18 @@ def _predict(
     reader = QueueReader(world.open_files)
     plain, batch = _recovered(reader, running, world.layout)
     before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
-    if world.in_rocksdb and world.layout.rocksdb is not None:
-        before |= {(key, False): (each.first, each.end) for key, each in world.layout.rocksdb.queues.items()}
+    database = world.layout.rocksdb
+    spans = {} if database is None else {key: (each.first, each.end) for key, each in database.queues.items()}
+    in_database = {(key, False): span for key, span in spans.items()}
+    if world.in_rocksdb:
+        before |= in_database
     for start in running:
         start.prepare(plain, batch)
+    running = [start for start in running if start.runs]
     _scan(running, world.settings, walk, scan_limit)
     for start in running:
         start.finish()
-    return [prediction_of(start, before) for start in starts]
+    return [prediction_of(start, before, in_database) for start in starts]
 
 
 def _recovered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,14 @@ from rmqtool.storage.layout import StoreLayout, can_be_folder
 from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqtool.broker.dispatch import Folder
     from rmqtool.broker.load import QueueKey
     from rmqtool.broker.queues import QueueState
     from rmqtool.broker.start import BrokerStart
+
+    Spans = Mapping[tuple[QueueKey, bool], tuple[int, int]]
 
 _BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 
@@ -123,6 +128,8 @@ class Prediction:
             of them (among the `lost` ones).
         messages_unreachable: messages in the log that no queue refers to afterwards, so no consumer receives
             them. None if not requested. Sound records after `end_offset` are not included.
+        second_queues: of queues that are written twice: those on the side from which clients are not served;
+            empty otherwise. All other fields say what clients can get; only `units_added` counts both sides.
         loaded_spans: (min, max) of every queue after load(), before start() (4.x differs).
         index_files_deleted: index files that are deleted.
         index: the index files afterwards.
@@ -158,6 +165,7 @@ class Prediction:
     first_abandoned_timestamp: int | None
     last_abandoned_timestamp: int | None
     queues: Mapping[tuple[str, int], QueuePrediction]
+    second_queues: Mapping[tuple[str, int], QueuePrediction]
     loaded_spans: Mapping[tuple[str, int], tuple[int, int]]
     index_files_deleted: tuple[str, ...]
     index: tuple[IndexPrediction, ...]
@@ -194,21 +202,27 @@ class Prediction:
                      "files_changed", "notes"):  # fmt: skip
             row[name] = list(getattr(self, name))
         row["queues"] = [queue.row() for queue in self.queues.values()]
+        row["second_queues"] = [queue.row() for queue in self.second_queues.values()]
         row["consumer_offsets_beyond"] = [offset.row() for offset in self.consumer_offsets_beyond]
         return row
 
 
-def prediction_of(start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]) -> Prediction:
+def prediction_of(start: BrokerStart, before: Spans, in_database: Spans) -> Prediction:
     """The result of a finished start.
 
     Args:
         start: the start.
         before: (min, max) of the queues as they are now, by queue and whether it is a batch queue.
+        in_database: the same of the database, if the queues are written twice.
     """
     world, rules = start.world, start.rules
     name = world.layout.relative
     end = start.end if start.end is not None else 0
-    queues = _queues(start, before)
+    served, second = start.folders(served=True), start.folders(served=False)
+    others = in_database
+    if start.combines and world.settings.serves_from_rocksdb:
+        before, others = in_database, before
+    queues = _queues(start, before, served)
     gone, made, changed = _files(start)
     abandoned = start.abandoned
     dispatch = start.dispatch
@@ -236,13 +250,14 @@ def prediction_of(start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tup
         first_abandoned_timestamp=abandoned.first_timestamp,
         last_abandoned_timestamp=abandoned.last_timestamp,
         queues=queues,
+        second_queues=_queues(start, others, second),
         loaded_spans=start.loaded_spans,
         index_files_deleted=tuple(name(file.path) for file in start.index_deleted),
         index=_index(start),
         dispatched_again=dispatch.records if dispatch is not None else 0,
         units_added=sum(folder.admitted for folder in folders),
         keys_added=start.index.keys if start.index is not None else 0,
-        never_dispatched=sum(folder.refused for folder in folders) + start.passed_over,
+        never_dispatched=sum(folder.refused for folder in served) + start.passed_over,
         messages_unreachable=sum(each.unreachable for each in queues.values()) if world.unreachable else None,
         consumer_offsets_beyond=_beyond(world.layout, queues) if start.error is None else (),
         files_deleted=tuple(sorted(gone)),
@@ -266,16 +281,15 @@ def _index(start: BrokerStart) -> tuple[IndexPrediction, ...]:
     )
 
 
-def _queues(
-    start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]
-) -> dict[QueueKey, QueuePrediction]:
-    """All queues afterwards with the offsets that the log holds, and queues that only the log knows."""
+def _queues(start: BrokerStart, before: Spans, folders: Sequence[Folder]) -> dict[QueueKey, QueuePrediction]:
+    """All queues of these folders with the offsets that the log holds, and queues that only the log knows."""
     name = start.world.layout.relative
     found = {
-        key: _queue(state, before.get((key, state.is_batch)), start, name)
-        for key, state in start.states().items()
+        key: _queue(state, before.get((key, state.is_batch)), key in folder.shifted, name)
+        for folder in folders
+        for key, state in folder.states.items()
     }
-    for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
+    for folder in folders if not start.crashes else ():
         for key, held in folder.held.queues(start.world.topics.names):
             if key not in found and not (can_be_folder(key[0]) or start.world.in_rocksdb):
                 continue  # such a queue never exists
@@ -291,11 +305,9 @@ def _queues(
 
 
 def _queue(
-    state: QueueState, before: tuple[int, int] | None, start: BrokerStart, name: Any
+    state: QueueState, before: tuple[int, int] | None, shifted: bool, name: Callable[[Path], str]
 ) -> QueuePrediction:
     low, high = state.span()
-    key = state.topic, state.queue_id
-    shifted = any(key in folder.shifted for folder in (start.dispatch.folders() if start.dispatch else ()))
     return QueuePrediction(
         state.topic,
         state.queue_id,
@@ -369,7 +381,7 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
             "a lost queue starts again at queue offset 0: groups that had consumed more of it receive nothing"
             " until it is as long as before"
         )
-    if start.error is None and start.world.in_rocksdb and start.loaded.log:
+    if start.error is None and (start.world.in_rocksdb or start.combines) and start.loaded.log:
         notes += _notes_on_rocksdb(start)
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
@@ -405,9 +417,30 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
 
 
 def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
-    """Records that a start does not dispatch although their unit is missing. Source: spec 06 2.6."""
+    """Records that a start does not dispatch although their unit is missing. Source: spec 06 2.6, 2.7."""
+    if start.initialized:
+        yield (
+            f"queues in RocksDB that end elsewhere than in files, {start.initialized}, get the ends of the"
+            " files and lose their older units. A broker that serves clients from RocksDB"
+            " (combineCQPreferCQType) then has only newer messages"
+        )
+    racing = sorted(
+        f"{topic}/{queue_id}"
+        for folder in (start.dispatch.folders() if start.dispatch is not None else ())
+        for topic, queue_id in getattr(folder, "racing", ())
+    )
+    if racing:
+        yield (
+            f"{len(racing)} queues in RocksDB may keep the ends of lost records, among them {racing[0]}: that"
+            " depends on which thread of the broker is faster"
+        )
     noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
-    if noted < first:
+    if max(noted, 0) < first and start.combines:
+        yield (
+            f"a side ends at {max(noted, 0)}, but the log is read from {first} on: records between them get"
+            " no unit there"
+        )
+    elif noted < first and not start.combines:
         most = start.world.settings.files_back
         yield (
             f"the noted end of dispatch is {noted}, and at most {most} files are read: records before {first}"
@@ -416,5 +449,5 @@ def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
     if not start.world.abort and start.not_after_noted:
         yield (
             f"after a clean stop only records after the noted end of dispatch, {noted}, are dispatched: the"
-            " record there gets no unit"
+            " record there gets no unit" + (" on a side that lacks it" if start.combines else "")
         )

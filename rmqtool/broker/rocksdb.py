@@ -6,6 +6,9 @@ the first record of the log. After a crash it dispatches all records from a file
 first record is not after p, of which 5.4 tries commitLogRecoverMaxNum files. A unit stands at the queue
 offset of its record, whatever stands before it, and `max` is that of the last record.
 
+If the log ends before p, a broker searches the new end of each queue that has units after it. It fails for a
+queue without any older unit, which keeps its old end.
+
 Source: RocksDBConsumeQueueStore#recover, #truncateDirty, CommitLog#isMappedFileMatchedRecover; spec 06 2.6.
 """
 
@@ -71,12 +74,18 @@ class RocksdbState(QueueState):
 
 
 class RocksdbFolder(Folder):
-    """All queues in RocksDB, and the units that dispatch would add; `queues` is None without a database."""
+    """All queues in RocksDB, and the units that dispatch would add; `queues` is None without a database.
+
+    Attributes:
+        racing: queues that keep their old ends if the thread is faster that writes dispatched units: their
+            end then hides from the cut that there is something to cut.
+    """
 
     def __init__(
         self, layout: StoreLayout, open_files: OpenFiles, topics: Topics, queues: RocksdbQueues | None
     ) -> None:
         self.queues = queues
+        self.racing: set[QueueKey] = set()
         states: dict[QueueKey, QueueState] = {}
         if queues is not None:
             use(queues)
@@ -126,17 +135,81 @@ class RocksdbFolder(Folder):
 
     def settle(self, start: int, end: int) -> None:
         """The units and ends after the start, for a log of [start, end). Raises FormatError, OSError."""
+        noted = 0 if self.queues is None else self.queues.checkpoint or 0
+        dispatches = any(
+            state.dispatched for state in self.states.values() if isinstance(state, RocksdbState)
+        )
         for state in self.states.values():
             assert isinstance(state, RocksdbState)
             there = [] if state.queue is None else list(self._units(state.queue, start, end))
+            there = _from(self._noted_first(state, start), there)
             state.top = 0 if state.queue is None else state.queue.end
             if state.dispatched:
                 state.top = state.dispatched[-1][1]
-            elif state.max_physical >= end:
-                state.top = there[-1][1] if there else 0
-            added = merged(state.dispatched)
+            elif state.queue is not None and state.max_physical >= end and noted > end:
+                state.top = self._cut_end(state, state.queue, start, end)
+                if dispatches and state.top != state.queue.end:
+                    self.racing.add((state.topic, state.queue_id))
+                if not there:  # units without records stay
+                    there = [(state.queue.first, state.top)] if state.top > state.queue.first else []
+            added = _from(self._noted_first(state, start), merged(state.dispatched))
             state.units = merged([*there, *added])
             self.admitted += _count(state.units) - _count(there)
+
+    def _noted_first(self, state: RocksdbState, start: int) -> int:
+        """The first queue offset that is served: the noted one, as long as the log has its record.
+
+        Source: RocksDBConsumeQueueOffsetTable#isMinOffsetOk.
+        """
+        ends = {} if self.queues is None else self.queues.ends
+        noted = ends.get(EndKey(state.topic, False, state.queue_id))
+        return 0 if noted is None or noted.physical_offset < start else noted.queue_offset
+
+    def _cut_end(self, state: RocksdbState, queue: RocksdbQueue, start: int, end: int) -> int:
+        """The end of a queue that had units of records at `end` or later.
+
+        Source: RocksDBConsumeQueueOffsetTable#truncateDirtyOffset, #getMinCqOffset, #correctMaxCqOffset.
+        """
+        assert self.queues is not None
+        newest = queue.end - 1
+        least = self.queues.ends.get(EndKey(state.topic, False, state.queue_id))
+        if least is None or least.physical_offset < start:
+            found = self._search(queue, 0 if least is None else least.queue_offset, start, is_min=True)
+            if found is None:  # it throws, and the old end stays
+                return queue.end
+        else:
+            found = least.physical_offset, least.queue_offset
+        physical, first = found
+        if physical > end:  # the same: all units of the queue are of records that are gone
+            return queue.end
+        last = self._search(queue, first, end, is_min=False)
+        if last is not None:
+            return last[1] + 1
+        return queue.end if newest == first else first + 1
+
+    def _search(self, queue: RocksdbQueue, low: int, target: int, *, is_min: bool) -> tuple[int, int] | None:
+        """(physical offset, queue offset) of the first unit from `target` on, or of one before it.
+
+        If a unit is exactly at `target`, the one before it need not be the last. Source:
+        RocksDBConsumeQueueTable#binarySearchInCQ.
+        """
+        assert self.queues is not None
+        high, found = queue.end - 1, None
+        while high >= low:
+            middle = low + (high - low) // 2
+            unit = columns(UnitRange(self.queues.database, queue.prefix, middle, middle + 1)).values[0]
+            physical = int(unit["physical_offset"])
+            if not unit["size"]:
+                low = middle + 1
+            elif physical == target:
+                return (physical, middle) if is_min else found
+            elif physical > target:
+                high = middle - 1
+                found = (physical, middle) if is_min else found
+            else:
+                low = middle + 1
+                found = found if is_min else (physical, middle)
+        return found
 
     def _units(self, queue: RocksdbQueue, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The units whose records lie in [start, end) of the log, as ranges of queue offsets."""
@@ -149,6 +222,10 @@ class RocksdbFolder(Folder):
             numbers = np.flatnonzero(good)
             for low, high in runs(numbers):
                 yield first + int(numbers[low]), first + int(numbers[high - 1]) + 1
+
+
+def _from(first: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(max(low, first), stop) for low, stop in ranges if stop > first]
 
 
 def _count(ranges: list[tuple[int, int]]) -> int:

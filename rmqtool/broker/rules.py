@@ -44,6 +44,7 @@ class StartRules:
         index_must_load: an index file that cannot be opened aborts the start.
         flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
         reads_rocksdb: supports queues in RocksDB (storeType=defaultRocksDB).
+        combines: supports queues that are written twice; the others ignore the database next to the files.
     """
 
     profile: Profile
@@ -61,6 +62,7 @@ class StartRules:
     index_must_load: bool
     flushes_index: bool
     reads_rocksdb: bool
+    combines: bool = False
 
 
 _4_9 = StartRules(
@@ -79,7 +81,7 @@ _5_3 = StartRules(
 )  # fmt: skip
 _5_4 = replace(
     _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,
-    limits_files_back=True, measures_after_dispatch=True,
+    limits_files_back=True, measures_after_dispatch=True, combines=True,
 )  # fmt: skip
 
 RULES: dict[str, StartRules] = {"4.9": _4_9, "5.3": _5_3, "5.4": _5_4}
@@ -111,6 +113,12 @@ class StartSettings:
         extends_units: enableConsumeQueueExt. None: not configured; extension files show that it is enabled.
         heap_bytes: the JVM's heap, -Xmx: 4.x allocates the value of a damaged size field, and the start fails
             if it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
+        combines: rocksdbCQDoubleWriteEnable, and RocksDB is in combineCQLoadingCQTypes (5.4). None: not
+            configured; a database next to queue files shows that it is enabled.
+        serves_from_rocksdb: combineCQPreferCQType: queues that are written twice are read from RocksDB.
+        assigns_from_rocksdb: combineAssignOffsetCQType: RocksDB gives the queue offsets.
+        files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if RocksDB lags, the scan begins at most
+            this many files earlier.
     """
 
     checks_crc: bool = True
@@ -123,6 +131,10 @@ class StartSettings:
     heap_bytes: int = DEFAULT_HEAP_BYTES
     dispatches_light: bool | None = None
     extends_units: bool | None = None
+    combines: bool | None = None
+    serves_from_rocksdb: bool = False
+    assigns_from_rocksdb: bool = False
+    files_for_rocksdb: int = 3
 
     @classmethod
     def of(cls, conf: BrokerConf | None) -> StartSettings:
@@ -137,6 +149,10 @@ class StartSettings:
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = conf.text("messageDelayLevel")
         sets_extension = conf.text("enableConsumeQueueExt") is not None
+        loaded = (conf.text("combineCQLoadingCQTypes") or "default;defaultRocksDB").lower().split(";")
+        extra = conf.integer("combineCQMaxExtraSearchCommitLogFiles")
+        twice = conf.flag("rocksdbCQDoubleWriteEnable") and not _is_rocksdb(conf, "storeType")
+        sets_twice = conf.text("rocksdbCQDoubleWriteEnable") is not None
         sets_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
             checks_crc=conf.flag("checkCRCOnRecover", default=True),
@@ -148,4 +164,12 @@ class StartSettings:
             delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
             extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
+            combines=twice and "defaultrocksdb" in loaded if sets_twice else None,
+            serves_from_rocksdb=_is_rocksdb(conf, "combineCQPreferCQType"),
+            assigns_from_rocksdb="default" not in loaded or _is_rocksdb(conf, "combineAssignOffsetCQType"),
+            files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
         )
+
+
+def _is_rocksdb(conf: BrokerConf, name: str) -> bool:
+    return (conf.text(name) or "").lower() == "defaultrocksdb"

@@ -19,13 +19,13 @@ import numpy as np
 from rmqtool.broker.dispatch import Folder, QueueDispatch, Topics
 from rmqtool.broker.extension import Extensions, check_extension
 from rmqtool.broker.index import IndexBuild
-from rmqtool.broker.load import Loaded, QueueKey, load
+from rmqtool.broker.load import Loaded, QueueKey, load, writes_twice
 from rmqtool.broker.log_scan import Batch, Event, first_unsound
 from rmqtool.broker.queue_reader import QueueReader, StartError
 from rmqtool.broker.queues import QueueState
 from rmqtool.broker.reput import LogFile, Reput
 from rmqtool.broker.rules import ARRAY_BYTES_MAX, StartRules, StartSettings
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import UnreadableError, UnsupportedStoreError
 from rmqtool.formats import message as form
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.index import Shape
@@ -37,6 +37,8 @@ from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
 
 if TYPE_CHECKING:
+    from rmqtool.broker.combined import StartFileSearch
+
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -60,6 +62,7 @@ def start_file(
     queue_end: int,
     checkpoint: Checkpoint,
     in_rocksdb: bool = False,
+    search: StartFileSearch | None = None,
 ) -> int:
     """The index of the first file that is scanned; 0 without files.
 
@@ -72,6 +75,7 @@ def start_file(
         queue_end: the largest `max_physical` of all queues; -1 if all are empty.
         checkpoint: of the store; zeros without one.
         in_rocksdb: `queue_end` is the noted end of dispatch, which decides after a crash as well.
+        search: of queues that are written twice: which of the files that match it accepts.
 
     Raises:
         UnreadableError: a file cannot be read.
@@ -86,11 +90,14 @@ def start_file(
     left = settings.files_back if rules.limits_files_back else len(files)
     for number in range(last, -1 if abort else 0, -1):
         left -= 1
-        if left <= 0:  # only 5.4 has a limit; for the others this is file 0
+        if left <= 0 and search is None:  # only 5.4 has a limit; for the others this is file 0
             return number
         found = _first_record(files[number], open_files, rules, settings)
         by_time = abort and not in_rocksdb
-        if found is not None and _matches(found, settings, by_time, queue_end, checkpoint, rules):
+        matches = found is not None and _matches(found, settings, by_time, queue_end, checkpoint, rules)
+        if found is not None and matches and (search is None or search.accepts(found.physical_offset)):
+            return number
+        if left <= 0:
             return number
     return 0
 
@@ -203,7 +210,12 @@ class StartInputs:
     @property
     def in_rocksdb(self) -> bool:
         """Whether the queues are in RocksDB."""
-        return not self.layout.has_queues_in_files
+        return not self.layout.has_queues_in_files and not self.twice
+
+    @property
+    def twice(self) -> bool:
+        """Whether a broker that supports it writes the queues twice."""
+        return writes_twice(self.layout, self.settings)
 
     @property
     def extended(self) -> bool:
@@ -228,11 +240,16 @@ class BrokerStart:
         loaded_spans: (min, max) of every queue after load().
         passed_over: records in the scanned files, after a blank, that the broker skips.
         not_after_noted: a record begins at the noted end of dispatch (queues in RocksDB).
+        combines: the queues are written twice.
+        initialized: number of queues in RocksDB that get the ends of the files.
     """
 
     def __init__(self, world: StartInputs, rules: StartRules) -> None:
         self.world, self.rules = world, rules
-        self.loaded: Loaded = load(world.layout, rules, world.is_batch_topic, extended=world.extended)
+        self.loaded: Loaded = load(
+            world.layout, rules, world.is_batch_topic, world.settings, extended=world.extended
+        )
+        self.combines = rules.combines and world.twice
         self._check_extensions()
         self.error, self.error_path = self.loaded.error, self.loaded.path
         self.end: int | None = None
@@ -243,6 +260,7 @@ class BrokerStart:
         self.first = self._file = 0
         self.queue_end = -1
         self.not_after_noted = False
+        self.initialized = 0
         self.abandoned = DiscardedTail()
         self.deleted: list[StoreFile] = []
         self.log: list[LogFile] = []
@@ -290,6 +308,7 @@ class BrokerStart:
             else Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
             Folder(batches, layout, files, world.topics, is_batch=True),
             rules, world.settings, world.is_batch_topic, world.topics,
+            self._rocksdb_folder() if self.combines else None,
         )  # fmt: skip
         self.queue_end = self._noted_end() if world.in_rocksdb else self._queue_end()
         limit = world.checkpoint.index_msg_timestamp
@@ -304,13 +323,28 @@ class BrokerStart:
             slots=world.index_slots,
         )
         self._indexes = [self.index]
+        from rmqtool.broker.combined import StartFileSearch
+
+        search = StartFileSearch(self._noted_end(), world.settings) if self.combines else None
         self.first = self._file = start_file(
             self.loaded.log, files, rules, world.settings,
             abort=world.abort, queue_end=self.queue_end, checkpoint=world.checkpoint,
-            in_rocksdb=world.in_rocksdb,
+            in_rocksdb=world.in_rocksdb, search=search,
         )  # fmt: skip
+        if search is not None:
+            self.queue_end = min(self.queue_end, self._noted_end())
+            if search.fails:
+                self._fails_to_load()
         if not self.loaded.log:
             self.end = 0
+
+    def _fails_to_load(self) -> None:
+        """Recovery throws. Source: CombineConsumeQueueStore#isMappedFileMatchedRecover."""
+        error = "clients are served from RocksDB, which cannot be completed from the log files that are read"
+        self.loaded.fails(error, None)
+        self.loaded.recovers = False
+        self.error, self.error_path = self.loaded.error, self.loaded.path
+        self.dispatch = self.index = None
 
     def _rocksdb_folder(self) -> Folder:
         from rmqtool.broker.rocksdb import RocksdbFolder
@@ -329,6 +363,16 @@ class BrokerStart:
             return {}
         return self.dispatch.plain.states | self.dispatch.batch.states
 
+    def folders(self, *, served: bool) -> list[Folder]:
+        """The queues from which clients are served, or those that are only written as well."""
+        dispatch = self.dispatch
+        if dispatch is None:
+            return []
+        files, database = [dispatch.plain, dispatch.batch], dispatch.second
+        if database is None:
+            return files if served else []
+        return [database] if served == self.world.settings.serves_from_rocksdb else files
+
     def _queue_end(self) -> int:
         return max((state.max_physical for state in self.states().values()), default=-1)
 
@@ -339,6 +383,7 @@ class BrokerStart:
         mine, others = self.rules, other.rules
         return (
             self.first == other.first
+            and self.combines == other.combines
             and mine.profile.writes_version_2 == others.profile.writes_version_2
             and mine.has_batch_queues == others.has_batch_queues
             and mine.knows_delays == others.knows_delays
@@ -444,6 +489,7 @@ class BrokerStart:
 
         Raises:
             UnreadableError: a file cannot be read.
+            UnsupportedStoreError: there are batch queues, and queues are written twice.
         """
         dispatch, index = self.dispatch, self.index
         assert dispatch is not None and index is not None and self.end is not None
@@ -464,12 +510,23 @@ class BrokerStart:
             elif measured >= self.end:
                 for state in self.states().values():
                     reader.truncate(state, self.end)
+            if self.combines:
+                if dispatch.batch.states:
+                    raise UnsupportedStoreError(
+                        "the consume queues are written twice, and there are batch queues",
+                        path=self.world.layout.root,
+                    )
+                self._settle_rocksdb(self.end)
         if not self.crashes:
             if not self.world.in_rocksdb:
                 self._find_minimums(reader)
             if self.rules.makes_delay_queues:
                 self._make_delay_queues()
-            self.loaded_spans = {key: state.span() for key, state in self.states().items()}
+            self.loaded_spans = {
+                key: state.span() for each in self.folders(served=True) for key, state in each.states.items()
+            }
+            if self.combines and self.error is None:
+                self._compare_sides()
             if self.error is None and self.rules.dispatches_at_start:
                 self._reput(reader)
         index.finish()
@@ -479,8 +536,28 @@ class BrokerStart:
     def _settle_rocksdb(self, end: int) -> None:
         from rmqtool.broker.rocksdb import RocksdbFolder
 
-        assert self.dispatch is not None and isinstance(self.dispatch.plain, RocksdbFolder)
-        self.dispatch.plain.settle(self.min_offset, end)
+        assert self.dispatch is not None
+        folder = self.dispatch.second if self.combines else self.dispatch.plain
+        assert isinstance(folder, RocksdbFolder)
+        folder.settle(self.min_offset, end)
+
+    def _compare_sides(self) -> None:
+        """Compare the ends of queues that are written twice. Source: #verifyAndInitOffsetForAllStore."""
+        from rmqtool.broker.combined import differing, initialize
+        from rmqtool.broker.rocksdb import RocksdbFolder
+
+        assert self.dispatch is not None and isinstance(self.dispatch.second, RocksdbFolder)
+        files, database = self.dispatch.plain.states, self.dispatch.second
+        ends = differing(files, database)
+        if self.world.settings.serves_from_rocksdb and any(ends.values()):
+            topic, queue_id = min(key for key in ends if ends[key])
+            self.error = (
+                "clients are served from RocksDB, where queues end elsewhere than in files, for example queue"
+                f" {queue_id} of {topic}"
+            )
+            return
+        self.initialized = len(ends)
+        initialize(files, database)
 
     def _cut_log(self, end: int) -> None:
         """Source: MappedFileQueue#truncateDirtyFiles."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.predict import predict
+from rmqtool.broker.predict import Prediction, predict
 from rmqtool.errors import EXIT_OK
 from rmqtool.formats import config_json
 from rmqtool.formats.remoting_codes import Request
@@ -21,9 +21,21 @@ from rmqtool.net.broker_client import document
 from rmqtool.net.ha_connection import Address
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
-from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, run
+from tests.interop import verdicts
+from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, in_queues, run
 from tests.interop.brokers import Broker, wait_for_topic
+from tests.interop.processes import LabError
+from tests.interop.verdicts import libraries
 from tests.support.stores import Library
+from tests.support.trees import copy_tree
+from tests.support.two_sides import (
+    begin_of_record,
+    cut_database,
+    cut_files,
+    cut_log,
+    lose_database,
+    lose_files,
+)
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000,
@@ -68,6 +80,33 @@ def test_brokers_serve_queues_that_were_built(
     check_broker(version, tmp_path / "lab", root, settings)
 
 
+def test_a_start_after_the_end_of_the_log_was_lost(cases: Library, tmp_path: Path) -> None:
+    """A queue of which no unit is left keeps its end; the others end with the log."""
+    root = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    cut_log(root, 20_000)
+    with Store.open(root, broker_conf=conf_of(root, ROCKSDB)) as store:
+        found = predict(store, "5.4")
+    spans = _spans_of_broker("5.4.0", tmp_path / "lab", root, ROCKSDB, ["TopicA", "TopicB"])
+    for (topic, queue_id), queue in found.queues.items():
+        if topic in spans:
+            span = spans[topic][str(queue_id)]
+            assert (span["min"], span["max"]) == (queue.min_after, queue.max_after), (topic, queue_id)
+
+
+def _spans_of_broker(
+    version: str, folder: Path, root: Path, settings: dict[str, object], topics: list[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    text = {key: str(value) for key, value in settings.items()}
+    with Broker(version, folder, root, text) as broker:
+        broker.start()
+        with broker.client() as client:
+            wait_for_topic(client, topics)
+            spans = {topic: client.call("queues", topic=topic) for topic in topics}
+            client.call("close")
+        broker.stop()
+    return spans
+
+
 @pytest.mark.parametrize(
     ("version", "name", "abort", "settings"),
     [
@@ -88,15 +127,8 @@ def test_a_start_without_queues_makes_those_that_are_predicted(
         found = predict(store, "5.3" if version == "5.3.3" else "5.4")
     wanted = {key: queue for key, queue in found.queues.items() if can_be_pulled(key[0]) and queue.max_after}
     assert found.messages_unreachable and any(queue.min_after for queue in wanted.values())
-    text = {key: str(value) for key, value in settings.items()}
-    with Broker(version, tmp_path / "lab", root, text) as broker:
-        broker.start()
-        with broker.client() as client:
-            topics = sorted({topic for topic, _ in wanted})
-            wait_for_topic(client, topics)
-            spans = {topic: client.call("queues", topic=topic) for topic in topics}
-            client.call("close")
-        broker.stop()
+    topics = sorted({topic for topic, _ in wanted})
+    spans = _spans_of_broker(version, tmp_path / "lab", root, settings, topics)
     for (topic, queue_id), queue in wanted.items():
         span = spans[topic][str(queue_id)]
         assert span["min"] == queue.min_after and span["max"] >= queue.max_after, (topic, queue_id, span)
@@ -123,3 +155,104 @@ def test_committed_offsets_beside_a_file(
         broker.stop()
     assert config_json.consumer_offsets(served) == shown
     assert (("TopicB", "another") in shown) == is_newer
+
+
+def _log_ends_earlier(root: Path) -> None:
+    cut_log(root, begin_of_record(root, 60))
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "sound": lambda root: None,
+    "files lost": lose_files,
+    "database lost": lose_database,
+    "files cut": lambda root: cut_files(root, begin_of_record(root, 60)),
+    "database cut": lambda root: cut_database(root, begin_of_record(root, 60)),
+    "a queue of the database cut": lambda root: cut_database(root, begin_of_record(root, 66), only="TopicB"),
+    "a queue of the database lost": lambda root: cut_database(root, 0, only="TopicB"),
+    "log end zeroed": _log_ends_earlier,
+}
+"""What happens to a store whose queues are written twice."""
+SMALL_LOG = {"mappedFileSizeCommitLog": 4096, "maxMessageSize": 1024}
+
+
+@pytest.mark.parametrize(
+    ("name", "abort"),
+    [
+        *((name, False) for name in (*DAMAGES, "database of many files lost", "files of many files lost")),
+        *((name, True) for name in ("database lost", "log end zeroed", "database of many files lost")),
+    ],
+)
+def test_a_start_over_queues_that_are_written_twice(
+    name: str, abort: bool, cases: Library, tmp_path: Path
+) -> None:
+    """Clients get what is predicted, from the files and from RocksDB; both predictions know both sides."""
+    settings = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true"}
+    with libraries("5.4.0", tmp_path, 1) as pool:
+        if name in DAMAGES:
+            root, damage = cases.copy("kind_combine_index_timer_540", tmp_path / "store"), DAMAGES[name]
+        else:
+            root, settings = tmp_path / "store", settings | SMALL_LOG
+            damage = lose_database if name.startswith("database") else lose_files
+            _fill(pool.all[0], root, settings)
+        damage(root)
+        if abort:
+            (root / "abort").write_text("1")
+        found = {}
+        for side in ("default", "defaultRocksDB"):
+            copy, of_side = copy_tree(root, tmp_path / side), settings | {"combineCQPreferCQType": side}
+            with Store.open(copy, broker_conf=conf_of(copy, of_side)) as store:
+                found[side] = predict(store, "5.4")
+            with pool.one() as library:
+                _check_start(library, copy, of_side, found[side])
+    files, database = found["default"], found["defaultRocksDB"]
+    if files.loads and database.loads:
+        assert (files.second_queues, database.second_queues) == (database.queues, files.queues)
+
+
+def _fill(library: verdicts.Library, root: Path, settings: dict[str, object]) -> None:
+    """Make a store whose log has many files; one topic gets messages only at the beginning."""
+    call = library.program.call
+    assert call("open", store=str(root), settings=settings) == {"load": True}
+    call("start")
+    for number in range(400):
+        assert call("put", topic="Early" if number < 5 else "Late", queue_id=number % 2)["status"] == "PUT_OK"
+    call("shutdown")
+
+
+def _check_start(
+    library: verdicts.Library, root: Path, settings: dict[str, object], found: Prediction
+) -> None:
+    places, _ = in_queues(root)
+    call = library.program.call
+    loads = call("open", store=str(root), settings=settings) == {"load": True}
+    if not found.loads:
+        if loads:
+            with pytest.raises(LabError):
+                call("start")
+        library.close()
+        return
+    assert loads
+    assert call("start")["max"] == found.end_offset
+    for (topic, queue_id), queue in found.queues.items():
+        span, got = _served(library, topic, queue_id)
+        assert span == (queue.min_after, queue.max_after), (topic, queue_id)
+        held = {
+            place[2]: each.physical_offset for place, each in places.items() if place[:2] == (topic, queue_id)
+        }
+        held = {number: at for number, at in held.items() if at < found.end_offset}
+        assert got <= set(held.values()) and len(held) - len(got) == queue.unreachable, (topic, queue_id)
+        if not queue.shifted:
+            assert got == {at for number, at in held.items() if queue.min_after <= number < queue.max_after}
+    call("shutdown")
+
+
+def _served(library: verdicts.Library, topic: str, queue_id: int) -> tuple[tuple[int, int], set[int]]:
+    """((min, max), physical offsets of what a pulling client gets) of a queue."""
+    got: set[int] = set()
+    offset = 0
+    while True:
+        answer = library.program.call("get", topic=topic, queue_id=queue_id, offset=offset, max=32)
+        got |= set(answer["physicalOffsets"])
+        if answer["next"] <= offset or answer["next"] >= answer["max"] and not answer["count"]:
+            return (answer["min"], answer["max"]), got
+        offset = answer["next"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqtool.broker.predict import predict, predict_all
+from rmqtool.broker.combined import StartFileSearch
+from rmqtool.broker.predict import StartSettings, predict, predict_all
 from rmqtool.broker.prediction import Prediction
 from rmqtool.errors import UnsupportedStoreError
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, EndKey, end_key, unit_key
@@ -17,9 +19,11 @@ from rmqtool.read.store import Store
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library
 from tests.support.trees import unchanged
+from tests.support.two_sides import begin_of_record, cut_database, cut_log, lose_database, lose_files
 
 ONE = "kind_rocksdb_540"
 FILES = "kind_rocksdb_540_files"
+TWICE = "kind_combine_index_timer_540"
 
 
 def starts(root: Path, **options: Any) -> dict[str, Prediction]:
@@ -105,14 +109,14 @@ def test_a_log_ahead_of_the_noted_end(abort: bool, lost: int, cases: Library, tm
 
 
 def test_a_log_that_was_cut(cases: Library, tmp_path: Path) -> None:
-    """The ends are lowered to the newest unit in the log; a queue without any begins at 0 again."""
+    """The ends are lowered to the newest unit in the log; a queue without any keeps its end."""
     root = cases.copy(ONE, tmp_path / "store")
     path = sorted((root / "commitlog").iterdir())[0]
     with path.open("r+b") as file:
         file.seek(20_000)
         file.write(bytes(path.stat().st_size - 20_000))
     for found in starts(root).values():
-        assert found.queues["TopicA", 0].max_after == 26 and found.queues["TopicB", 0].max_after == 0
+        assert found.queues["TopicA", 0].max_after == 26 and found.queues["TopicB", 0].max_after == 14
         assert found.messages_unreachable == 0
 
 
@@ -123,9 +127,92 @@ def test_a_database_that_cannot_be_opened(cases: Library, tmp_path: Path) -> Non
         assert not found.loads and "cannot open" in (found.load_error or "")
 
 
-def test_queues_that_are_written_twice_are_not_predicted(cases: Library) -> None:
-    with (
-        Store.open(cases.path("kind_combine_index_timer_540")) as store,
-        pytest.raises(UnsupportedStoreError, match="twice"),
-    ):
-        predict_all(store)
+def twice(cases: Library, target: Path, damage: Callable[[Path], object], *settings: str) -> list[Prediction]:
+    """The starts of 5.4 after the damage, with clients served from files and from RocksDB."""
+    root = cases.copy(TWICE, target)
+    damage(root)
+    found = []
+    for side in ("default", "defaultRocksDB"):
+        lines = ["rocksdbCQDoubleWriteEnable=true", f"combineCQPreferCQType={side}", *settings]
+        conf = target.with_suffix(".conf")
+        conf.write_text("\n".join(lines))
+        with unchanged(root), Store.open(root, broker_conf=conf) as store:
+            found.append(predict(store, "5.4"))
+    files, database = found
+    if database.loads:
+        assert (files.queues, files.second_queues) == (database.second_queues, database.queues)
+    return found
+
+
+def begins_after_a_crash(root: Path) -> None:
+    lose_database(root)
+    (root / "abort").write_text("1")
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda root: None, (0, 0, 0)),
+        (lose_files, (99, 0, 0)),
+        (lose_database, (98, 0, 1)),  # the record at 0 is not after the end of RocksDB
+        (begins_after_a_crash, (99, 0, 0)),
+        (lambda root: cut_database(root, 0, only="TopicB"), (0, 0, 14)),
+    ],
+)
+def test_queues_that_are_written_twice(
+    damage: Callable[[Path], object], expected: tuple[int, int, int], cases: Library, tmp_path: Path
+) -> None:
+    """Real starts of 5.4.0 did all this (interop_rocksdb.py)."""
+    files, database = twice(cases, tmp_path / "store", damage)
+    counts = files.units_added, files.messages_unreachable, database.messages_unreachable
+    assert files.loads and database.loads and counts == expected
+
+
+def test_a_start_from_rocksdb_fails_if_queues_end_elsewhere_than_in_files(
+    cases: Library, tmp_path: Path
+) -> None:
+    """Clients of the files notice nothing, but RocksDB loses the older units of that queue."""
+    files, database = twice(
+        cases, tmp_path / "store", lambda root: cut_database(root, begin_of_record(root, 66), only="TopicB")
+    )
+    assert files.loads and not files.messages_unreachable
+    queue = files.second_queues["TopicB", 0]
+    assert (queue.min_after, queue.max_after, queue.unreachable) == (14, 14, 14)
+    assert any("lose their older units" in note for note in files.notes)
+    assert "queue 0 of TopicB" in (database.load_error or "")
+
+
+def test_a_log_of_queues_that_are_written_twice_ends_earlier(cases: Library, tmp_path: Path) -> None:
+    """RocksDB keeps the ends of queues without older units, until the files set them."""
+    files, database = twice(cases, tmp_path / "store", lambda root: cut_log(root, begin_of_record(root, 60)))
+    assert files.loads and not files.messages_unreachable and files.end_offset < 36413
+    for key in (("TopicA", 0), ("TopicB", 0)):
+        assert files.queues[key].max_after == files.second_queues[key].max_after
+    assert "end elsewhere than in files" in (database.load_error or "")
+
+
+def test_the_log_is_searched_only_a_few_files_further_for_rocksdb(cases: Library, tmp_path: Path) -> None:
+    """RocksDB is gone: the scan begins so many files before the one that suffices for the queue files."""
+    root = cases.copy(FILES, tmp_path / "store")
+    with Store.open(root) as store:
+        log = [file.file_from_offset for file in store.layout.commit_log]
+    for extra, is_served in ((0, False), (3, False), (3, True)):
+        search = StartFileSearch(0, StartSettings(files_for_rocksdb=extra, serves_from_rocksdb=is_served))
+        assert next(at for at in reversed(log) if search.accepts(at)) == log[-1 - extra]
+        assert search.fails == is_served
+
+
+@pytest.mark.parametrize(
+    "setting", ["combineAssignOffsetCQType=defaultRocksDB", "combineCQLoadingCQTypes=defaultRocksDB"]
+)
+def test_queue_offsets_from_rocksdb_are_not_predicted(setting: str, cases: Library, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedStoreError, match="twice"):
+        twice(cases, tmp_path / "store", lambda root: None, setting)
+
+
+def test_brokers_that_do_not_write_twice_ignore_the_database(cases: Library) -> None:
+    """4.9, 5.3, and 5.4 without the setting."""
+    for found in starts(cases.path(TWICE)).values():
+        assert found.loads and bool(found.second_queues) == (found.broker == "5.4")
+    with Store.open(cases.path(TWICE)) as store:
+        assert not predict(store, "5.4", settings=StartSettings(combines=False)).second_queues
