@@ -75,13 +75,7 @@ def make_folder(path: Name, *, own: bool = False) -> None:
 
 
 def create_file(
-    path: Name,
-    size: int,
-    *,
-    reserve: bool = False,
-    flush: bool = False,
-    like: Path | None = None,
-    own: bool = False,
+    path: Name, size: int, *, reserve: bool = False, like: Path | None = None, own: bool = False
 ) -> int:
     """Create a file of `size` zero bytes and return a descriptor for reading and writing.
 
@@ -90,7 +84,6 @@ def create_file(
         size: bytes.
         reserve: allocate its space now, so that a later write into it cannot fail for lack of space;
             otherwise the file is a hole.
-        flush: bring its size to the device, so that a loss of power leaves no file of another size.
         like: the file that it will replace; if it exists, the new file gets its owner, group and mode.
         own: the file is not part of a store: it gets the default owner and mode of a new file.
 
@@ -107,8 +100,6 @@ def create_file(
             os.ftruncate(descriptor, size)  # first: a killed process leaves no file of another size
             if reserve:
                 _reserve(descriptor, size)
-            if flush:
-                sync(descriptor, path)
         except BaseException:
             os.close(descriptor)
             with suppress(OSError):  # report the first failure

@@ -188,7 +188,7 @@ class IndexWriter:
             disk.make_folder(self.folder)
             self._is_folder_new = True
         path = self.folder / self._name()
-        descriptor = disk.create_file(path, self._shape.size, flush=True)  # its size is its shape
+        descriptor = disk.create_file(path, self._shape.size)
         self._newest_name = path.name
         self._is_file_new = True
         self._unsynced[path] = 0
