@@ -12,7 +12,7 @@ computed from its entries, because a slot may name an entry that is not there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +22,11 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import index as form
 from rmqtool.index.build import PAGE, SlotTable
-from rmqtool.index.index_file import IndexFile
+from rmqtool.index.index_file import IndexFile, header_of
 from rmqtool.queue.units import UnitReader, live
 from rmqtool.storage import durable as disk
 from rmqtool.storage.buffers import Array
-from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
+from rmqtool.storage.layout import IndexFilePath, QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.random_file import LocalFile
 from rmqtool.storage.source import ByteSource, nonzero_end, open_source
 from rmqtool.write.dispatcher import sync_files
@@ -42,7 +42,7 @@ def cut_back(layout: StoreLayout, offset: int, shape: form.Shape, store_timestam
     Args:
         layout: of a store whose lock is held.
         offset: what belongs to records before it is on the device.
-        shape: of the index files; one of another size is left as it is, with those before it.
+        shape: of the index files; one of another shape is left as it is, with those before it.
         store_timestamp: see `TimeOf`.
 
     Raises:
@@ -101,12 +101,15 @@ class _Cut:
 
     def index(self, layout: StoreLayout, offset: int, shape: form.Shape, store_timestamp: TimeOf) -> None:
         """Clear the entries at the end of the index, in its newest file first."""
-        for file in reversed(layout.index_files):
-            if file.size not in (shape.size, 0):  # 0: it was being made
-                return
-            found = _staying_entries(file.path, shape, offset) if file.size else None
-            if found is not None:
-                self._cut_index_file(file.path, shape, found, store_timestamp)
+        files = list(layout.index_files)
+        while files:
+            file = files.pop()
+            if file.size == shape.size:
+                found = _staying_entries(file.path, shape, offset)
+                if found is not None:
+                    self._cut_index_file(file.path, shape, found, store_timestamp)
+                    return
+            elif not _was_being_made(file, files, shape, offset):
                 return
             self._remove(file.path)
 
@@ -165,6 +168,22 @@ def _staying(queue: QueueFiles, file: StoreFile, offset: int, reader: UnitReader
             count = first - base + place + 1
     reader.must_be_read(file)
     return count
+
+
+def _was_being_made(
+    file: IndexFilePath, before: Sequence[IndexFilePath], shape: form.Shape, offset: int
+) -> bool:
+    """Whether a file of another size is short since a loss of power, and not one of another shape.
+
+    What was on the device when `offset` was noted had its size. So a short file is a new one if one `before`
+    it has the right size, or if its header names no record before `offset`.
+    """
+    header = header_of(file.path)
+    return file.size < shape.size and (
+        any(each.size == shape.size for each in before)
+        or header.index_count <= 1
+        or header.begin_physical_offset >= offset
+    )
 
 
 class _Entries(NamedTuple):

@@ -12,6 +12,7 @@ from rmqtool import Selection, StoreWriter
 from rmqtool.check.verify import verify
 from rmqtool.errors import FormatError, InputError, RefusedError
 from rmqtool.formats import epoch
+from rmqtool.formats import index as form
 from rmqtool.formats.epoch import Entry
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.remoting_codes import Request
@@ -259,3 +260,32 @@ def test_cut_back(tmp_path: Path, place: int) -> None:
         assert sorted(found)[: len(offsets)] == offsets
         codes = {item.problem.code for item in verify(store, jobs=1) if item.problem.severity != "note"}
     assert codes <= {"CQ02", "CQ13", "IX10"}  # units and entries are missing, none are wrong
+
+
+@pytest.mark.parametrize(
+    ("size", "begin", "stays"),
+    [(100, 5000, False), (100, 4999, True), (0, 0, False), (DEFAULT_SHAPE.size + 20, 5000, True)],
+)
+def test_an_index_file_of_another_size(tmp_path: Path, size: int, begin: int, stays: bool) -> None:
+    """A loss of power leaves a new file short; one with records before the offset has another shape."""
+    root = make_master(tmp_path / "master", 5)
+    (path,) = (root / "index").iterdir()
+    with path.open("r+b") as file:
+        file.write(form.encode_header(form.Header(1, 2, begin, 6000, 3, 4)))
+        file.truncate(size)
+    with Store.open(root) as store:
+        cut_back(store.layout, 5000, DEFAULT_SHAPE, dict[int, int]().get)
+    assert path.exists() == stays
+    if stays:
+        return
+    for newest, is_kept in (
+        (path.name, False),
+        ("20190101000000000", True),
+    ):  # after a whole one, and before it
+        for name, length in ((newest, 100), ("20200101000000000", DEFAULT_SHAPE.size)):
+            with path.with_name(name).open("wb") as file:
+                file.write(form.encode_header(form.Header(1, 2, 4999, 6000, 3, 4)))
+                file.truncate(length)
+        with Store.open(root) as store:
+            cut_back(store.layout, 5000, DEFAULT_SHAPE, dict[int, int]().get)
+        assert path.with_name(newest).exists() == is_kept
