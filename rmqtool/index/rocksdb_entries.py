@@ -22,7 +22,6 @@ from rmqtool.formats import rocksdb as format_
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.index.rocksdb_entries_kernel import (
     FULL,
-    UNKNOWN_KIND,
     Letters,
     entries_of_block,
     entries_of_records,
@@ -30,6 +29,7 @@ from rmqtool.index.rocksdb_entries_kernel import (
 )
 from rmqtool.log.dispatch import marks, name_table
 from rmqtool.log.frames import Frames
+from rmqtool.log.rocksdb_block_kernel import UNKNOWN_KIND
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.messages import FAMILY, HOUR_MS, HOURS_STOP

@@ -12,17 +12,25 @@ import numpy as np
 from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.dispatch_kernel import (
     KEYS,
-    NAME_COUNT,
     TAGS,
     UNIQ_KEY,
     Marks,
     is_ascii,
     is_utf8,
+    longest_name,
     split_properties,
 )
-from rmqtool.log.intrinsics import i8, i64, u8
+from rmqtool.log.intrinsics import i64, u8
+from rmqtool.log.rocksdb_block_kernel import (
+    DAMAGED,
+    UNKNOWN_KIND,
+    byte_at,
+    entry_lengths,
+    is_one_of,
+    sequence_at,
+)
 
-DAMAGED, UNKNOWN_KIND, FULL = -1, -2, -3
+FULL = -3
 
 _BASIS = np.uint64(0xCBF29CE484222325)  # FNV-1a
 _PRIME = np.uint64(0x100000001B3)
@@ -87,10 +95,7 @@ def entries_of_records(
     not UTF-8 are only marked in `left`. `result[0]` is the number of entries, on entry and on return.
     """
     count = result[0]
-    longest = 0
-    for number in range(NAME_COUNT):
-        begin = name_ends[number - 1] if number else 0
-        longest = max(longest, name_ends[number] - begin)
+    longest = longest_name(name_ends)
     for number in range(first, len(rows)):
         row = rows[number]
         length = np.int64(row.properties_length)
@@ -151,21 +156,6 @@ def entry_of_text(text: Any, physical_offset: int, time: int, letters: Letters, 
 
 
 @inlined
-def _number(block: Any, at: int, end: int) -> Any:
-    """(the varint of at most 32 bits at `at`, the position after it, or -1 if it is not whole)."""
-    value = 0
-    shift = 0
-    while at < end and shift < 35:
-        byte = i8(block, at) & 0xFF
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at if value < (1 << 32) else -1
-        shift += 7
-    return 0, -1
-
-
-@inlined
 def _below(key: Any, length: int, bound: Any) -> Any:
     """Whether key[:length] sorts before `bound`."""
     size = min(length, len(bound))
@@ -188,13 +178,7 @@ def entries_of_block(
     length = 0
     count = 0
     while at < end:
-        shared, at = _number(block, at, end)
-        own = 0
-        size = 0
-        if at >= 0:
-            own, at = _number(block, at, end)
-        if at >= 0:
-            size, at = _number(block, at, end)
+        shared, own, size, at = entry_lengths(block, at, end)
         if at < 0 or shared > length or own + size > end - at or shared + own > len(key):
             return DAMAGED
         length = shared + own
@@ -206,24 +190,17 @@ def entries_of_block(
         user = length - 8
         if _below(key, user, low) or (len(high) > 0 and not _below(key, user, high)):
             continue
-        kind = i8(key, user) & 0xFF
-        is_delete = False
-        for i in range(len(deletes)):
-            if kind == deletes[i]:
-                is_delete = True
-        if kind != put and not is_delete:
+        kind = byte_at(key, user)
+        if kind != put and not is_one_of(kind, deletes):
             return UNKNOWN_KIND
         if count == len(entries):
             return FULL
-        sequence = 0
-        for i in range(7):
-            sequence |= (i8(key, user + 1 + i) & 0xFF) << (8 * i)
         row = entries[count]
         value = _with_text(_BASIS, key, 0, user)
         row.physical_offset = i64(key, user - 8) if user >= 16 else -1
         row.key = _mixed(value)
         row.fingerprint = _mixed(_with_text(value, block, at - size, at))
-        row.sequence = sequence
-        row.is_put = not is_delete
+        row.sequence = sequence_at(key, user + 1)
+        row.is_put = kind == put
         count += 1
     return count

@@ -210,6 +210,16 @@ def name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> A
 
 
 @inlined
+def longest_name(name_ends: Any) -> Any:
+    """The bytes of the longest name."""
+    longest = 0
+    for number in range(NAME_COUNT):
+        begin = name_ends[number - 1] if number else 0
+        longest = max(longest, name_ends[number] - begin)
+    return longest
+
+
+@inlined
 def split_properties(
     data: Any, start: int, stop: int, names: Any, name_ends: Any, longest: int, found: Any, m: Marks
 ) -> Any:
@@ -323,10 +333,7 @@ def read_properties(
     and of `topic#T#`. `result[0]` is the number of keys, on entry and on return.
     """
     count = result[0]
-    longest = 0
-    for number in range(NAME_COUNT):
-        begin = name_ends[number - 1] if number else 0
-        longest = max(longest, name_ends[number] - begin)
+    longest = longest_name(name_ends)
     for number in range(first, len(rows)):
         row = rows[number]
         column = columns[number]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.dispatch_kernel import (
     KEYS,
-    NAME_COUNT,
     TAGS,
     UNIQ_KEY,
     Marks,
@@ -19,6 +18,7 @@ from rmqtool.log.dispatch_kernel import (
     is_ascii,
     is_utf8,
     key_hash,
+    longest_name,
     split_properties,
 )
 from rmqtool.log.frame_kernel import Numbers
@@ -142,10 +142,7 @@ def judge_records(
     `rows` are the numbers of their keys among `ends`; that of the topic is the key's number modulo the
     number of topics. Fills `sizes` and `verdicts`. With `is_end` nothing follows `data` in its file.
     """
-    longest = 0
-    for number in range(NAME_COUNT):
-        start = name_ends[number - 1] if number else 0
-        longest = max(longest, name_ends[number] - start)
+    longest = longest_name(name_ends)
     count = len(offsets)
     topic_count = len(topic_ends)
     for i in range(count):

@@ -349,7 +349,7 @@ class Receiver:
     def _take_configuration(self, replica: Replica) -> None:
         """All that there is of a master without messages: 4.9 closes every HA connection until it has one.
 
-        If messages come meanwhile, this is no longer all, and the HA connection is made.
+        If messages arrive meanwhile, the HA connection is made to receive them.
         """
         replica.make()
         self._has_reached = True

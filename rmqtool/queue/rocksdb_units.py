@@ -16,7 +16,8 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import rocksdb as format_
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS
-from rmqtool.queue.rocksdb_units_kernel import LONG_KEY, UNKNOWN_KIND, crc32c_of, units_of_block
+from rmqtool.log.rocksdb_block_kernel import UNKNOWN_KIND
+from rmqtool.queue.rocksdb_units_kernel import LONG_KEY, crc32c_of, units_of_block
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.rocksdb.queues import RocksdbQueues, UnitRange, read_units
 from rmqtool.storage.rocksdb.table import Table, as_unreadable

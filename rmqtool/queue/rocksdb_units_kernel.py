@@ -7,43 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqtool.log.compiled import compiled, inlined
-from rmqtool.log.intrinsics import i8, i64
+from rmqtool.log.compiled import compiled
+from rmqtool.log.intrinsics import i64
+from rmqtool.log.rocksdb_block_kernel import (
+    DAMAGED,
+    UNKNOWN_KIND,
+    byte_at,
+    entry_lengths,
+    is_one_of,
+    sequence_at,
+)
 
-DAMAGED, LONG_KEY, UNKNOWN_KIND = -1, -2, -3
-
-
-@inlined
-def _byte(data: Any, at: int) -> Any:
-    """A byte as a signed integer: numba turns sums of signed and unsigned ones into floats."""
-    return i8(data, at) & 0xFF
-
-
-@inlined
-def _number(block: Any, at: int, end: int) -> Any:
-    """(the varint of at most 32 bits at `at`, the position after it, or -1 if it is not whole)."""
-    value = 0
-    shift = 0
-    while at < end and shift < 35:
-        byte = _byte(block, at)
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at if value < (1 << 32) else -1
-        shift += 7
-    return 0, -1
-
-
-@inlined
-def _lengths(block: Any, at: int, end: int) -> Any:
-    """(bytes shared with the key before, own bytes of the key, bytes of the value, the position after)."""
-    shared, at = _number(block, at, end)
-    own = value = 0
-    if at >= 0:
-        own, at = _number(block, at, end)
-    if at >= 0:
-        value, at = _number(block, at, end)
-    return shared, own, value, at
+LONG_KEY = -3
 
 
 @compiled
@@ -67,11 +42,11 @@ def units_of_block(
     while at < end:
         shared = own = value = 0x80
         if at + 3 <= end:
-            shared, own, value = _byte(block, at), _byte(block, at + 1), _byte(block, at + 2)
+            shared, own, value = byte_at(block, at), byte_at(block, at + 1), byte_at(block, at + 2)
         if shared | own | value < 0x80:
             at += 3
         else:
-            shared, own, value, at = _lengths(block, at, end)
+            shared, own, value, at = entry_lengths(block, at, end)
             if at < 0:
                 return DAMAGED
         if shared > length or own + value > end - at:
@@ -92,17 +67,11 @@ def units_of_block(
         place = i64(key, prefix_size) - start
         if place < 0 or place >= count:
             continue
-        kind = _byte(key, prefix_size + 8)
-        sequence = 0
-        for i in range(7):
-            sequence |= _byte(key, prefix_size + 9 + i) << (8 * i)
+        kind = byte_at(key, prefix_size + 8)
+        sequence = sequence_at(key, prefix_size + 9)
         if sequence <= sequences[place]:
             continue
-        is_delete = False
-        for i in range(len(deletes)):
-            if kind == deletes[i]:
-                is_delete = True
-        if kind != put and not is_delete:
+        if kind != put and not is_one_of(kind, deletes):
             return UNKNOWN_KIND
         sequences[place] = sequence
         taken += 1
@@ -121,17 +90,17 @@ def crc32c_of(data: Any, tables: Any) -> int:
     at = 0
     while at < whole:
         crc = (
-            tables[7, (crc ^ _byte(data, at)) & 0xFF]
-            ^ tables[6, (crc >> 8 ^ _byte(data, at + 1)) & 0xFF]
-            ^ tables[5, (crc >> 16 ^ _byte(data, at + 2)) & 0xFF]
-            ^ tables[4, (crc >> 24 ^ _byte(data, at + 3)) & 0xFF]
-            ^ tables[3, _byte(data, at + 4)]
-            ^ tables[2, _byte(data, at + 5)]
-            ^ tables[1, _byte(data, at + 6)]
-            ^ tables[0, _byte(data, at + 7)]
+            tables[7, (crc ^ byte_at(data, at)) & 0xFF]
+            ^ tables[6, (crc >> 8 ^ byte_at(data, at + 1)) & 0xFF]
+            ^ tables[5, (crc >> 16 ^ byte_at(data, at + 2)) & 0xFF]
+            ^ tables[4, (crc >> 24 ^ byte_at(data, at + 3)) & 0xFF]
+            ^ tables[3, byte_at(data, at + 4)]
+            ^ tables[2, byte_at(data, at + 5)]
+            ^ tables[1, byte_at(data, at + 6)]
+            ^ tables[0, byte_at(data, at + 7)]
         )
         at += 8
     while at < size:
-        crc = crc >> 8 ^ tables[0, (crc ^ _byte(data, at)) & 0xFF]
+        crc = crc >> 8 ^ tables[0, (crc ^ byte_at(data, at)) & 0xFF]
         at += 1
     return crc ^ 0xFFFFFFFF

@@ -13,8 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.queue_logs.folders import queue_folders
-from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray
+from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray, queue_folders
 
 LOG, UNITS = "compactionLog", "compactionCq"
 _WORK = ("compacting", "replicating")

@@ -30,8 +30,7 @@ from rmqtool.formats.tiered import (
 )
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head
-from rmqtool.storage.queue_logs.folders import queue_folders
-from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray
+from rmqtool.storage.queue_logs.model import Found, QueueLog, Segment, Stray, queue_folders
 
 _ABOVE = 4  # folders above the copy in which the store's config is looked for
 _CONFIG = "config"
@@ -66,7 +65,7 @@ def is_broker(folder: Path, listing: Listing) -> bool:
 
 
 def find_copy(root: Path, listing: Listing) -> tuple[Path, ...]:
-    """The broker folders that `root` stands for: itself, or those in it; none if there is no tiered copy."""
+    """The broker folders that `root` stands for: itself, or those in it; without a tiered copy empty."""
     found = brokers_below(root, listing)
     if not found and is_broker(root, listing):
         found = [root]

@@ -158,7 +158,7 @@ print("same")
 
 
 @pytest.mark.sweep
-@pytest.mark.skipif(not IS_WHOLE, reason="compiles the kernel anew: make sweep")
+@pytest.mark.skipif(not IS_WHOLE, reason="compiles the kernel again: make sweep")
 def test_no_byte_outside_is_read(tmp_path: Path) -> None:
     """With every index checked, on lines that end at every place."""
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path),
