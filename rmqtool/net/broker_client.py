@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import fastjson, remoting
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
-from rmqtool.formats.remoting_codes import Request
+from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.net.ha_connection import Address, ConnectionLostError
 from rmqtool.write.options import MAPPED_SIZE_MAX
 
 _SECONDS = 10.0
+_SAMPLE_SECONDS = 0.2
 _ANSWER_MAX = 64 << 20
 """Most bytes of an answer: the offsets of many groups are one answer. A broker sends at most 16 MiB."""
 _VERSION = 399  # taken by all brokers
@@ -131,7 +132,7 @@ def document(address: Address, code: Request | int) -> Any:
     try:
         answer = ask(address, code)
     except RequestRefusedError as error:
-        if error.code == _NOT_SUPPORTED:
+        if error.code == Response.REQUEST_CODE_NOT_SUPPORTED:
             return None
         raise
     return _parsed(address, answer.body)
@@ -144,15 +145,28 @@ def _parsed(address: Address, body: bytes) -> Any:
         raise FormatError(f"{address} sends what cannot be read: {error.message}") from error
 
 
-_NOT_SUPPORTED = 3  # ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
 def _runtime_table(address: Address) -> dict[str | int, Any]:
-    found = _parsed(address, ask(address, Request.GET_BROKER_RUNTIME_INFO).body)
+    found = _parsed(address, _runtime_info(address))
     table = found.get("table") if isinstance(found, dict) else None
     if not isinstance(table, dict):
         raise FormatError(f"{address}: its runtime information has no table")
     return table
+
+
+def _runtime_info(address: Address) -> bytes:
+    """Ask for the runtime information; of a broker that has just started, until it has any.
+
+    The statistics of a broker have no sample in its first second (longer on a busy machine), and the request
+    fails. Source: StoreStatsService#getPutTps, #sampling.
+    """
+    end = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return ask(address, Request.GET_BROKER_RUNTIME_INFO).body
+        except RequestRefusedError as error:
+            if error.code != Response.SYSTEM_ERROR or time.monotonic() > end:
+                raise
+        time.sleep(_SAMPLE_SECONDS)
 
 
 def _properties(body: bytes) -> dict[str, str]:

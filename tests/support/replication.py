@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqtool import NewMessage, StoreWriter
 from rmqtool.formats import remoting
-from rmqtool.formats.remoting_codes import Request
+from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.net.ha_connection import Address
 from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
 from rmqtool.net.send_log import LogSender, SentLog
@@ -159,6 +159,7 @@ class FakeBroker:
         properties: its configuration.
         documents: JSON by request code.
         asked: the codes of all requests, in order.
+        samples_missing: so many requests for its runtime information fail, as in its first second.
     """
 
     def __init__(self, sender: LogSender) -> None:
@@ -178,6 +179,7 @@ class FakeBroker:
             b'"subscriptionGroupTable":{}}',
         }
         self.asked: list[int] = []
+        self.samples_missing = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Address:
@@ -200,5 +202,8 @@ class FakeBroker:
             text = "".join(f"{name}={value}\n" for name, value in self.properties.items())
             return command.answer(0, body=text.encode())
         if command.code == Request.GET_BROKER_RUNTIME_INFO:
+            if self.samples_missing:
+                self.samples_missing -= 1
+                return command.answer(Response.SYSTEM_ERROR, "java.util.NoSuchElementException")
             return command.answer(0, body=json.dumps({"table": self.table}).encode())
         return command.answer(3, "not supported")

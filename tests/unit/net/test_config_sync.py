@@ -39,6 +39,7 @@ def test_log_and_configuration_are_received(master: Path, tmp_path: Path) -> Non
     copy = tmp_path / "copy"
     with sending(master) as sender:
         fake = FakeBroker(sender)
+        fake.samples_missing = 2
         with fake as address:
             progress = receive_from(address, copy)
     assert log_of(copy) == log_of(master)
