@@ -94,9 +94,10 @@ man-check: .venv/base
 	$(BIN)/python -m rmqtool.manpages --check man
 
 # QUICK=1: small amounts, less than five minutes. AREAS: some of read, recover, append, lookup, net, spark, growth.
+# BUDGET: seconds of a row, after which no round begins.
 SCALE := $(if $(QUICK),quick,full)
 bench: .venv/dev build/bench/classes.done
-	JAVA_HOME='$(JDK)' $(BIN)/python -m tests.benchmarks --scale $(SCALE) $(AREAS)
+	JAVA_HOME='$(JDK)' $(BIN)/python -m tests.benchmarks --scale $(SCALE) $(if $(BUDGET),--budget $(BUDGET)) $(AREAS)
 
 bench-smoke:
 	$(MAKE) --no-print-directory bench SCALE=small

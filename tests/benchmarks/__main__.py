@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tests.benchmarks import (
@@ -100,11 +101,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join([*AREAS, GROWTH]))
     parser.add_argument("--scale", choices=SCALES, default="full")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds of a row, instead of the scale's")
     given = parser.parse_args()
     unknown = set(given.areas) - {*AREAS, GROWTH}
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))}")
-    bench = Bench(SCALES[given.scale])
+    scale = SCALES[given.scale]
+    bench = Bench(scale if given.budget is None else replace(scale, budget_s=given.budget))
     if bench.scale.touch_bytes:
         touch_memory(bench.scale.touch_bytes)
     BUILD.mkdir(parents=True, exist_ok=True)
