@@ -11,13 +11,13 @@ from typing import Any
 from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
-from rmqtool.times import format_duration
+from rmqtool.times import DAY_MS, HOUR_MS, format_duration
 
 Row = Mapping[str, Any]
 
-_SOON_MS = 30 * 24 * 3600 * 1000  # a forecast for later is not worth a sentence
+_SOON_MS = 30 * DAY_MS  # a forecast for later is not worth a sentence
 MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
-STALE_MS = 3_600_000  # after so long without a message, the rate may not be that of today
+STALE_MS = HOUR_MS  # after so long without a message, the rate may not be that of today
 
 
 def verdict_lines(sentences: Sequence[str], *, next: str | None = None) -> Iterator[str]:

@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from rmqtool.errors import UsageError
 from rmqtool.lazy_pattern import pattern
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _INT64_MAX = 2**63 - 1
@@ -29,9 +31,9 @@ _UNIT_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
+    **dict.fromkeys(("h", "hour", "hours"), HOUR_MS),
+    **dict.fromkeys(("d", "day", "days"), DAY_MS),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_MS),
 }
 _TIME_HINT = (
     "use ISO 8601 (2026-03-01T12:00:00+08:00), epoch milliseconds, 'now', 'today', 'yesterday', '14:30' or "

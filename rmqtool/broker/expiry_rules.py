@@ -21,9 +21,9 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import NamedTuple
 
-from rmqtool.broker.expiry_settings import HOUR_MS, Settings
+from rmqtool.broker.expiry_settings import Settings
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.times import format_duration
+from rmqtool.times import HOUR_MS, format_duration
 
 MISSING_RATIO = -1.0  # the ratio in Java of a path that does not exist
 _START_RATIO = 100.0

@@ -15,8 +15,8 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import Profile
+from rmqtool.times import HOUR_MS
 
-HOUR_MS = 3_600_000
 INTERVALS: tuple[tuple[str, str, int], ...] = (
     ("clean_interval_ms", "cleanResourceInterval", 10_000),
     ("delete_log_interval_ms", "deleteCommitLogFilesInterval", 100),

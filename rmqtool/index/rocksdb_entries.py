@@ -32,8 +32,9 @@ from rmqtool.log.frames import Frames
 from rmqtool.log.rocksdb_block_kernel import UNKNOWN_KIND
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.rocksdb.database import Database
-from rmqtool.storage.rocksdb.messages import FAMILY, HOUR_MS, HOURS_STOP
+from rmqtool.storage.rocksdb.messages import FAMILY, HOURS_STOP
 from rmqtool.storage.rocksdb.table import Table
+from rmqtool.times import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from rmqtool.spark.scan_job import (
     messages,
     spark_name,
 )  # fmt: skip
-from rmqtool.times import format_time
+from rmqtool.times import DAY_MS, HOUR_MS, format_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -55,7 +55,7 @@ _TIMES: _Values = {
 _GROUP_VALUES = {**_SIZES, **_TIMES}
 _QUEUE_VALUES = {**_SIZES, **_ENDS, **_TIMES}
 
-_BUCKETS_MS = {"hour": 3_600_000, "day": 86_400_000}
+_BUCKETS_MS = {"hour": HOUR_MS, "day": DAY_MS}
 _QUARTER_MS = 900_000
 _SHORT = {"queue": "queue_id", "tag": "tags"}
 _TEXT_TIMES = {"born_time": "bornTimestampMs", "store_time": "storeTimestampMs"}

@@ -31,12 +31,13 @@ from rmqtool.queue.light_queues import light_units
 from rmqtool.queue.rocksdb_units import store_times
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles
+from rmqtool.times import DAY_MS
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile
     from rmqtool.log.frames import Frames
 
-_YEAR_MS = 366 * 86_400_000
+_YEAR_MS = 366 * DAY_MS
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 _RECORDS_MIN, _RECORDS_MAX = 1 << 14, 1 << 19  # that are compared together, of 80 bytes each
 _OF_EACH_QUEUE = 8

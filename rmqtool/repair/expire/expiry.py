@@ -39,7 +39,7 @@ from rmqtool.broker.expiry_rules import (
     expired_count,
     next_delete_time,
 )
-from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
+from rmqtool.broker.expiry_settings import Settings, settings_of
 from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.formats import index as index_format
 from rmqtool.formats import timer as timer_format
@@ -56,7 +56,7 @@ from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.profile import Profile, WrittenBy, named
-from rmqtool.times import parse_zone
+from rmqtool.times import DAY_MS, parse_zone
 
 _SECTOR = 512  # st_blocks counts these
 _ABSENT = -1  # the id of a disk that no path is on
@@ -227,7 +227,7 @@ def _disks(store: Store, read_only_folders: Sequence[Path]) -> Disks:
     return Disks(by_id, tuple(device_of(folder) for folder in written), queue)
 
 
-WINDOW_MS = 24 * HOUR_MS
+WINDOW_MS = DAY_MS
 """The part of the log, up to its newest record, from which the rate is computed."""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, expired_count, stay
-from rmqtool.broker.expiry_settings import HOUR_MS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.sizes import format_size
+from rmqtool.times import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
+from rmqtool.broker.expiry_settings import Settings, settings_of
 from rmqtool.errors import FormatError
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
 from rmqtool.report.doctor.diagnosis import STORE, Certainty, Diagnosis, Examination, Omission
 from rmqtool.sizes import format_size
-from rmqtool.times import format_duration
+from rmqtool.times import DAY_MS, HOUR_MS, format_duration
 
 _MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
-_SOON_MS = 24 * HOUR_MS
+_SOON_MS = DAY_MS
 _STALE_MS = HOUR_MS  # after so long without a message, the rate may not be that of today
 
 

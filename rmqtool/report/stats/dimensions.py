@@ -164,7 +164,7 @@ def start_of(time_ms: int, period: str, tz: tzinfo | None) -> int:
 
     A time outside of the years 1 to 9999 counts in UTC.
     """
-    length = 86_400_000 if period == "day" else 3_600_000
+    length = times.DAY_MS if period == "day" else times.HOUR_MS
     try:
         local = datetime.fromtimestamp(time_ms // 1000, tz)
         local = local if tz is not None else local.astimezone()

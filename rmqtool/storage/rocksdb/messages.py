@@ -19,7 +19,6 @@ from rmqtool.storage.rocksdb.database import Database
 
 FAMILY = "default"
 LAST_OFFSET = b"lastOffsetPy"
-HOUR_MS = 3_600_000
 _LETTERS = {"key": "KU", "uniq_key": "U", "tag": "T"}
 _NUMBER_BYTES = 8
 HOURS_STOP = b"\x01"  # after all keys that begin with an hour: before 2250

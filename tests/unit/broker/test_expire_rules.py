@@ -23,15 +23,15 @@ from rmqtool.broker.expiry_rules import (
     next_delete_time,
     trigger,
 )
-from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
+from rmqtool.broker.expiry_settings import Settings, settings_of
 from rmqtool.errors import FormatError
 from rmqtool.repair.expire.expiry import WINDOW_MS, forecast, growth
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import PROFILES
+from rmqtool.times import DAY_MS, HOUR_MS
 
 MB = 1 << 20
-DAY_MS = 24 * HOUR_MS
 NOW = int(datetime(2026, 3, 10, 4, 30, tzinfo=UTC).timestamp() * 1000)  # in the hour of deleteWhen
 NOON = NOW + 8 * HOUR_MS
 DEFAULTS = Settings()

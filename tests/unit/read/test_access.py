@@ -26,6 +26,7 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import distinct
+from rmqtool.times import HOUR_MS
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.batch_rows import batch_rows, expected, seen
 from tests.support.build_store import file_name, write_index, write_log, write_queue
@@ -352,8 +353,6 @@ def test_a_deleted_topic_is_still_in_the_log(store_copy: Any) -> None:
 
 
 # -- times and offsets -----------------------------------------------------------------------------
-
-HOUR_MS = 3_600_000
 
 
 def hourly(count: int, *, jitter_ms: int = 0) -> list[Message]:

@@ -28,11 +28,11 @@ from rmqtool.repair.expire.remove import Removed, expire
 from rmqtool.storage import config_files, lock, open_files
 from rmqtool.storage import durable as disk
 from rmqtool.terminal import format_size
+from rmqtool.times import DAY_MS, HOUR_MS
 from tests.support.disk_calls import watched
 from tests.support.stores import Library, case
 from tests.support.trees import copy_tree, tree_rows
 
-HOUR_MS = 3_600_000
 AGED = ("00000000000000000000", "00000000000001048576")
 START = 2 << 20  # where the log begins without the aged files
 VERSIONS = ("497", "533", "540")
@@ -61,7 +61,7 @@ def aged(cases: Library, version: str, target: Path) -> tuple[Path, int]:
     """The clean store of a version, two files aged as in the lab; and a time in the hour of deleteWhen."""
     root = cases.copy(f"ok_{version}_clean", target)
     newest = max(path.stat().st_mtime_ns for path in (root / "commitlog").iterdir()) // 1_000_000
-    now = newest - newest % (24 * HOUR_MS) + 28 * HOUR_MS
+    now = newest - newest % DAY_MS + 28 * HOUR_MS
     for name in AGED:
         old = (now - 73 * HOUR_MS) * 1_000_000
         os.utime(root / "commitlog" / name, ns=(old, old))
@@ -210,7 +210,7 @@ def test_every_file_has_its_fate_and_reason(store: tuple[Path, int]) -> None:
 
 def test_store_that_has_expired_before(cases: Library) -> None:
     """The broker's own result: nothing is left for us."""
-    root, day = cases.path("ok_540_expired"), 24 * HOUR_MS
+    root, day = cases.path("ok_540_expired"), DAY_MS
     assert planned(root, 0, OwnRules(before_offset=START)).expired == ()
     found = planned(root, 50_000 * day + 4 * HOUR_MS)
     assert [decision.path for decision in found.expired if decision.kind == "commitlog"] == [
