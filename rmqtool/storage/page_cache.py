@@ -69,19 +69,26 @@ class PageCache:
         return pages.raw.translate(_LOWEST_BIT)
 
     def are_resident(self, start: int, stop: int) -> bool:
-        """Whether cachestat finds every page of [start, stop) resident, at a tenth of mincore's cost.
+        """Whether every page of [start, stop) is resident; False too if the system lacks cachestat."""
+        return self._resident_pages(start, stop) == -(-stop // PAGE) - start // PAGE
 
-        False as well if the system lacks cachestat.
-        """
+    def is_absent(self, start: int, stop: int) -> bool:
+        """Whether no page of [start, stop) is resident."""
+        count = self._resident_pages(start, stop)
+        return 1 not in self.resident(start, stop) if count is None else count == 0
+
+    def _resident_pages(self, start: int, stop: int) -> int | None:
+        """By cachestat, at a tenth of mincore's cost; None if the system lacks it."""
         if not self._has_cachestat:
-            return False
+            return None
         import ctypes
 
         place = (ctypes.c_uint64 * 2)(start, stop - start)
         counts = (ctypes.c_uint64 * 5)()
         if _libc().syscall(_CACHESTAT, self._fd, place, counts, 0) != 0:
             self._has_cachestat = False  # Linux before 6.5
-        return self._has_cachestat and counts[0] == -(-stop // PAGE) - start // PAGE
+            return None
+        return int(counts[0])
 
     def fetch(self, start: int, stop: int) -> None:
         """Make the system read the missing pages of [start, stop), and note that this process caused it.

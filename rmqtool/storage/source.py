@@ -4,8 +4,9 @@ A local file is read into buffers, never mapped: after a file becomes shorter, o
 read, access to a map is a SIGBUS. Unreadable bytes are zeros and are listed in `unreadable`. A buffer is
 reused once its window is no longer referenced.
 
-The page cache belongs to the broker: pages that were not resident before are dropped after use,
-unless `keep_cache` is set. Only this module and `page_cache` advise the system on pages.
+The page cache belongs to the broker: a window of which no page is resident is read past it (`cold_reads`);
+elsewhere, pages that were not resident before are dropped after use. With `keep_cache` neither is done.
+Only this module and `page_cache` advise the system on pages.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from threading import Event, Lock, local
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.storage import page_cache
+from rmqtool.storage.cold_reads import ColdReads
 from rmqtool.storage.page_cache import PageCache
 from rmqtool.storage.page_cache import resident_bytes as resident_bytes
 from rmqtool.storage.ranges import Unreadable
@@ -210,12 +212,14 @@ class FileSource:
         self.unreadable = self._unreadable.ranges
         self._limiter = limiter
         self._pages: PageCache | None = None
+        self._cold: ColdReads | None = None
         self._keep_cache = keep_cache
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.size = max(os.fstat(self._fd).st_size, listed_size)
             if self.size and not is_warm and page_cache.is_available():
                 self._pages = PageCache(self._fd, self.size)
+                self._cold = None if keep_cache else ColdReads(self._fd, self.size, self._pages)
         except OSError as error:
             os.close(self._fd)
             raise self._named(error) from error
@@ -224,15 +228,22 @@ class FileSource:
         """See ByteSource."""
         stop = min(offset + length, self.size)
         offset = min(offset, stop)
-        self._announce(offset, stop, is_window=True)
         window = _buffer(stop - offset)
-        self._fill(window.data, offset)
+        if self._limiter is not None:
+            self._limiter.take(stop - offset)
+        if self._cold is not None and self._cold.fill(window.data, offset):
+            self._drop(offset, stop)
+        else:
+            self._announce(offset, stop, is_window=True)
+            self._fill(window.data, offset)
         window.flags.writeable = False
         return window
 
     def read(self, offset: int, length: int) -> bytes:
         """See ByteSource."""
         length = max(0, min(length, self.size - offset))
+        if self._limiter is not None:
+            self._limiter.take(length)
         self._announce(offset, offset + length, is_window=False)
         buffer = bytearray(length)
         self._fill(memoryview(buffer), offset)
@@ -278,6 +289,8 @@ class FileSource:
         """See ByteSource."""
         if self._fd < 0:
             return
+        if self._cold is not None:
+            self._cold.close()
         if self._pages is not None:
             self._drop(0, 0)
             self._pages.close()
@@ -285,16 +298,15 @@ class FileSource:
         self._fd = -1
 
     def _announce(self, start: int, stop: int, *, is_window: bool) -> None:
-        """Wait for the rate limit, drop pages that are done with, fetch missing ones."""
-        if self._limiter is not None:
-            self._limiter.take(stop - start)
+        """Drop pages that are done with, fetch missing ones."""
         if self._pages is None or stop <= start:
             return
         if is_window:
             # Fetch the next window too, so that the disk works while this one is processed. But not a
             # hole: once its pages are in the cache, they would count as data.
             ahead = min(2 * stop - start, self.size)
-            stop = ahead if stop < ahead and self._data_from(stop) < ahead else stop
+            is_cold = self._cold is not None and self._cold.takes(stop, ahead)
+            stop = ahead if stop < ahead and not is_cold and self._data_from(stop) < ahead else stop
         if is_window or self._pages.is_scattered:
             self._drop(start, stop)
         self._pages.fetch(start, stop)

@@ -94,7 +94,7 @@ SHARED_BY_COMMANDS = {
 # A library that only these modules may import.
 ONLY_IN = {
     "jinja2": {"rmqtool.commands.report_text"},
-    "mmap": {"rmqtool.storage.page_cache"},
+    "mmap": {"rmqtool.storage.page_cache", "rmqtool.storage.cold_reads"},
     "duckdb": {"rmqtool.report.sql.session"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
     "rocksdict": {"rmqtool.storage.rocksdb.writer"},
