@@ -85,12 +85,19 @@ _BLOCK_OF_ZEROS = bytes(_ZERO_BLOCK)
 
 def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
     """The first position in [start, stop) whose byte is not zero; `stop` when there is none."""
-    position = source.data_from(start)
+    position, read = source.data_from(start), 0
     while position < stop:
-        data = source.read(position, min(_ZERO_BLOCK, stop - position))
-        if data != _BLOCK_OF_ZEROS[: len(data)]:
-            return position + len(data) - len(data.lstrip(b"\0"))
-        position = source.data_from(position + len(data))
+        block = min(_ZERO_BLOCK if read < WINDOW else WINDOW, stop - position)
+        if block <= _ZERO_BLOCK:
+            data = source.read(position, block)
+            if data != _BLOCK_OF_ZEROS[: len(data)]:
+                return position + len(data) - len(data.lstrip(b"\0"))
+        else:  # so many zeros are worth loading numpy
+            window = source.window(position, block)
+            if window.any():
+                return position + int((window != 0).argmax())
+        read += block
+        position = source.data_from(position + block)
     return stop
 
 
@@ -279,6 +286,18 @@ class FileSource:
         return OSError(error.errno, error.strerror, self.name)
 
     def _data_from(self, offset: int) -> int:
+        found = self._sought(offset)
+        rest = -offset % PAGE_BYTES
+        if found > offset or not rest or self._pages is None or self._pages.is_absent(offset, offset + rest):
+            return found
+        # A page of a hole counts as data while it is in the cache, as the last one of a window is.
+        try:
+            is_zero = not any(os.pread(self._fd, rest, offset))
+        except OSError:
+            return offset
+        return self._sought(offset + rest) if is_zero else offset
+
+    def _sought(self, offset: int) -> int:
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:

@@ -125,18 +125,18 @@ def test_after_an_interruption(root: Path) -> None:
 
 
 def test_reserved_space_is_not_read(disk_path: Path) -> None:
-    """The log's last file is mostly reserved: a hole, until somebody reads it."""
+    """The log's last file is mostly reserved: a hole, until somebody reads it. Windows end inside of pages."""
     root, size = disk_path / "store", 256 << 20
-    write_whole(root, keyed(5, body=60_000), log_file_size=size, queue_file_size=40_000,
+    write_whole(root, keyed(100, body=60_000), log_file_size=size, queue_file_size=40_000,
                 shape=index.Shape(500, 5000))  # fmt: skip
     (path,) = files_of(root)
     with path.open("r+b") as file:
-        records = file.read(1 << 19)
+        records = file.read(7 << 20)
         file.truncate(0)
         os.posix_fallocate(file.fileno(), 0, size)
         os.pwrite(file.fileno(), records, 0)
         os.fsync(file.fileno())
-    if not is_hole_from(path, 1 << 20):
+    if not is_hole_from(path, 8 << 20):
         pytest.skip("this file system does not tell reserved space from data")
     assert main(["verify", str(root), "--keep-cache", "--quiet"]) == 0
-    assert is_hole_from(path, 32 << 20)
+    assert is_hole_from(path, 16 << 20)
