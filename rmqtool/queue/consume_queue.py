@@ -47,7 +47,7 @@ TAIL_UNITS = 256
 WALK_LIMIT = 64 << 10
 """Bytes of units that are walked one by one; a longer file is bisected."""
 BLOCK = 4096  # units read at once
-_LAST_BLOCK = 64  # on the way back: who wants the last unit does not decode many
+_LAST_BLOCK = 256  # on the way back: who wants the last unit does not decode many
 
 
 class Span(NamedTuple):
@@ -165,14 +165,22 @@ class _Units(ABC, Generic[UnitT]):
     ) -> Iterator[tuple[int, UnitT]]:
         """As `numbered`, of one file. After a block of zeros, holes are not read."""
         numbers = self.numbers_of(file)
-        edges = _edges(max(start, numbers.start), min(stop, numbers.stop), block, reverse=reverse)
-        at = len(edges) - 2 if reverse else 0
-        while 0 <= at < len(edges) - 1:
-            data = self.data(file, edges[at], edges[at + 1])
+        start, stop = max(start, numbers.start), min(stop, numbers.stop)
+        if reverse and stop - start > _LAST_BLOCK:
+            split = stop - _LAST_BLOCK
+            yield from self._in_blocks(file, range(split, stop, block), reverse=True)
+            stop = split
+        yield from self._in_blocks(file, range(start, stop, block), reverse=reverse)
+
+    def _in_blocks(self, file: StoreFile, begins: range, *, reverse: bool) -> Iterator[tuple[int, UnitT]]:
+        at = len(begins) - 1 if reverse else 0
+        while 0 <= at < len(begins):
+            begin = begins[at]
+            data = self.data(file, begin, min(begin + begins.step, begins.stop))
             if data.count(0) == len(data):
-                at = self._before_hole(file, edges, at) if reverse else self._after_hole(file, edges, at)
+                at = self._before_hole(file, begins, at) if reverse else self._after_hole(file, begins, at)
                 continue
-            units = [pair for pair in enumerate(self.decode(data), edges[at]) if pair[1].is_present]
+            units = [pair for pair in enumerate(self.decode(data), begin) if pair[1].is_present]
             yield from reversed(units) if reverse else units
             at += -1 if reverse else 1
 
@@ -182,14 +190,15 @@ class _Units(ABC, Generic[UnitT]):
         found = self._open_files.next_data(file.place, (number - first) * self.unit_size, file.size)
         return first + found // self.unit_size
 
-    def _after_hole(self, file: StoreFile, edges: list[int], at: int) -> int:
-        """The place in `edges` of the next block after that at `at` outside of holes."""
-        return max(bisect_right(edges, self._next_data(file, edges[at + 1])) - 1, at + 1)
+    def _after_hole(self, file: StoreFile, begins: range, at: int) -> int:
+        """The place in `begins` of the next block after that at `at` outside of holes."""
+        found = self._next_data(file, begins[at] + begins.step)
+        return max((found - begins.start) // begins.step, at + 1)
 
-    def _before_hole(self, file: StoreFile, edges: list[int], at: int) -> int:
-        """The place in `edges` of the last block before that at `at` outside of holes; -1 without one."""
-        stop = edges[at]
-        return bisect_left(range(at), True, key=lambda k: self._next_data(file, edges[k]) >= stop) - 1
+    def _before_hole(self, file: StoreFile, begins: range, at: int) -> int:
+        """The place in `begins` of the last block before that at `at` outside of holes; -1 without one."""
+        stop = begins[at]
+        return bisect_left(range(at), True, key=lambda k: self._next_data(file, begins[k]) >= stop) - 1
 
     def last_unit(self) -> UnitT | None:
         """The newest unit; None in an empty queue."""
@@ -363,17 +372,6 @@ class _Units(ABC, Generic[UnitT]):
             return None
         unit = self.decode_one(data, position)
         return unit if unit.is_present else None
-
-
-def _edges(start: int, stop: int, block: int, *, reverse: bool) -> list[int]:
-    """Where blocks of [start, stop) begin and end: of `block` units, or, from the end, growing to that."""
-    if not reverse:
-        return [*range(start, stop, block), stop]
-    edges, size = [stop], min(_LAST_BLOCK, block)
-    while edges[-1] > start:
-        edges.append(max(edges[-1] - size, start))
-        size = min(2 * size, block)
-    return edges[::-1]
 
 
 def _used(data: bytes) -> int:
