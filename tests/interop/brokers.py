@@ -49,12 +49,16 @@ _BROKER_SETTINGS = {
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "8000",
     "transactionOpBatchInterval": "100",  # 5.x: else it asks again before it has noted the answer
+    "transactionMetricFlushInterval": "300",  # 5.x: a thread spins for so long, 10 s else
 }
 _NEW_TOPICS = "TBW102"
 """TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: the route to it is the one of topics that are not there yet."""
-_DISK_RATIOS = (  # the disk of the machine is nobody's business here
+_PROPERTIES = (
+    # The disk of the machine is nobody's business here.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
+    # Else every start makes two keys and certificates, and loads all of TLS: half of its processor time.
+    "-Dtls.server.mode=disabled",
 )
 _LOGBACK = '<configuration><root level="WARN"/></configuration>\n'
 
@@ -107,7 +111,7 @@ class Broker:
         properties: Sequence[str] = (),
     ) -> None:
         """Make it; a `name_server` that runs already is not started. `properties` are options of its JVMs."""
-        self._properties = (*_DISK_RATIOS, *properties)
+        self._properties = (*_PROPERTIES, *properties)
         self.has_controller = has_controller
         self.version = version
         self.folder = folder
