@@ -125,7 +125,7 @@ def test_after_an_interruption(root: Path) -> None:
 
 
 def test_reserved_space_is_not_read(disk_path: Path) -> None:
-    """The log's last file is mostly reserved: a hole, until somebody reads it. Windows end inside of pages."""
+    """The last file is mostly reserved: a hole, until somebody reads it. Windows end inside of pages."""
     root, size = disk_path / "store", 256 << 20
     write_whole(root, keyed(100, body=60_000), log_file_size=size, queue_file_size=40_000,
                 shape=index.Shape(500, 5000))  # fmt: skip
