@@ -164,6 +164,7 @@ class _OffsetReport:
 
 def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Yield the messages that are due, from a store opened read-only."""
+    from rmqtool.read.delay_levels import configured
     from rmqtool.read.store import Store
     from rmqtool.write.schedule import plan
     from rmqtool.write.topics import TopicTable
@@ -179,13 +180,14 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
             report.output.note("rmqtool: a broker is using the store and delivers these messages itself")
         topics = TopicTable.load(root, opened.profile)
         knows = None if request.create_topics else topics.is_known
-        delays = _delays(request.broker_conf)
+        delays = configured(request.broker_conf)
         offsets = report.offsets(opened, delays, apply=False)
         yield from plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
 
 
 def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Deliver the messages that are due to their real queues; yield them."""
+    from rmqtool.read.delay_levels import configured
     from rmqtool.write.schedule import deliver, plan
     from rmqtool.write.store_writer import StoreWriter
 
@@ -195,18 +197,10 @@ def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     with entering(make) as writer, writer.read() as opened:
         options.note_assumed_version(report.output, writer.options.written_by, "--profile")
         knows = None if request.create_topics else writer.topics.is_known
-        delays = _delays(request.broker_conf)
+        delays = configured(request.broker_conf)
         offsets = report.offsets(opened, delays, apply=True)
         due = plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
         yield from deliver(writer, due, create_topics=request.create_topics)
-
-
-def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
-    """Return the broker's delay levels, ms; None if the configuration does not set them."""
-    from rmqtool.message.system_topics import parse_delay_levels
-
-    text = conf.text("messageDelayLevel") if conf is not None else None
-    return None if text is None else parse_delay_levels(text)
 
 
 def _place(delivery: Delivery) -> str:

@@ -55,10 +55,10 @@ def rebuild(
     of a topic gives its number of queues. Other config files are restored from their .bak.
 
     Without --apply the plan is only shown; --plan needs --apply. Everything that is replaced or
-    deleted is backed up; rmqtool recover --undo restores it. The delivery times of delayed messages
-    depend on the delay levels: give --broker-conf if they are not the defaults. File sizes are
-    detected from existing files: also give --broker-conf if all queues or the whole index are missing
-    and their file sizes are not the defaults.
+    deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed
+    messages. For lost ones the delays are taken from --broker-conf, else from the other units of the level;
+    the plan says for how many messages the default is assumed. File sizes are detected from existing files:
+    give --broker-conf if all queues or the whole index are missing and theirs are not the defaults.
 
     Queues in RocksDB are in one database, which is rebuilt as a whole, with a unit for every message of
     the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store whose queues are written

@@ -95,7 +95,9 @@ def recover(
     one new database is built for all (extra rocksdb).
 
     File sizes are detected from existing files. If all queues or the whole index are missing and their
-    sizes are not the defaults, give --broker-conf; otherwise a broker does not load them.
+    sizes are not the defaults, give --broker-conf; otherwise a broker does not load them. Sound units keep
+    the delivery times of delayed messages. For lost ones the delays are taken from --broker-conf, else
+    from the other units of the level; the plan says for how many messages the default is assumed.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte,
     until a broker has written to the store, and only into the store that the backup was made from. If

@@ -12,7 +12,8 @@ from typing import Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.message.system_topics import DEFAULT_DELAYS_MS, parse_delay_levels
+from rmqtool.message.system_topics import DEFAULT_DELAYS_MS
+from rmqtool.read.delay_levels import configured
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import PROFILES, Profile
 
@@ -147,7 +148,7 @@ class StartSettings:
             return cls()
         plain = cls()
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
-        levels = conf.text("messageDelayLevel")
+        levels = configured(conf)
         sets_extension = conf.text("enableConsumeQueueExt") is not None
         loaded = (conf.text("combineCQLoadingCQTypes") or "default;defaultRocksDB").lower().split(";")
         extra = conf.integer("combineCQMaxExtraSearchCommitLogFiles")
@@ -161,7 +162,7 @@ class StartSettings:
             index_safe=conf.flag("messageIndexSafe"),
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
             is_master=broker_id in (None, 0),
-            delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
+            delays_ms=plain.delays_ms if levels is None else levels,
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
             extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
             combines=twice and "defaultrocksdb" in loaded if sets_twice else None,

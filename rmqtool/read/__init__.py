@@ -11,6 +11,7 @@ __all__ = [
     "by_time",
     "consumer_offsets",
     "coverage",
+    "delay_levels",
     "due_times",
     "fillers",
     "filter",

@@ -12,8 +12,9 @@ from threading import Lock
 
 from rmqtool.errors import InputError
 from rmqtool.formats.message import Message
-from rmqtool.message.system_topics import DueOf, due_by_table, parse_delay_levels
+from rmqtool.message.system_topics import DueOf, due_by_table
 from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.delay_levels import configured
 from rmqtool.read.store import Store
 
 
@@ -26,9 +27,8 @@ def due_of(store: Store) -> DueOf:
     Raises:
         UsageError: messageDelayLevel cannot be read.
     """
-    conf = store.layout.broker_conf
-    levels = conf.text("messageDelayLevel") if conf is not None else None
-    by_table = due_by_table(parse_delay_levels(levels)) if levels else None
+    levels = configured(store.layout.broker_conf)
+    by_table = due_by_table(levels) if levels else None
     lock = Lock()
 
     def due(record: Message, level: int) -> int | None:

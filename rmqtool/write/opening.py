@@ -17,7 +17,7 @@ from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import Blank
 from rmqtool.log.log_heads import Head
-from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.read.delay_levels import configured, delay_levels
 from rmqtool.read.store import NewestUnits, Store
 from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
@@ -388,7 +388,7 @@ def _options(
 ) -> WriteOptions:
     """The settings of an existing store, see `_settled`."""
     by = written_by(layout) if profile is None else named(profile)
-    found: dict[str, Any] = {"written_by": by}
+    found: dict[str, Any] = {"written_by": by, "delays_ms": delay_levels(store).delays_ms}
     last = store.find(ends.last.physical_offset) if ends.last is not None else None
     if last is not None:
         found["store_host"] = last.message.store_host
@@ -437,16 +437,19 @@ def dispatch_options(
     found = _of_dispatch(conf)
     if settings is None:
         found["multi_dispatch"] = True
+    if "delays_ms" not in found:
+        with Store(layout) as store:
+            found["delays_ms"] = delay_levels(store).delays_ms
     return WriteOptions(profile=profile, **options, **found)
 
 
 def _of_dispatch(conf: BrokerConf) -> dict[str, Any]:
     """What a broker.conf says of the dispatch."""
-    levels = conf.text("messageDelayLevel")
+    levels = configured(conf)
     return {
         "index": conf.flag("messageIndexEnable", default=True),
         "multi_dispatch": conf.flag("enableMultiDispatch") or conf.flag("enableLmq"),
-        **({} if levels is None else {"delays_ms": parse_delay_levels(levels)}),
+        **({} if levels is None else {"delays_ms": levels}),
     }
 
 

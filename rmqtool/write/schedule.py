@@ -35,6 +35,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import BODY_CRC
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.delay_levels import delay_levels
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
 from rmqtool.write.options import WriteOptions
@@ -191,12 +192,14 @@ def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] |
     """The messages due of one level, up to the first that is not due, or is held."""
     queue = store.queue(SCHEDULE_TOPIC, level.level - 1)
     assert isinstance(queue, ConsumeQueue), "only levels with such a queue are listed"
+    known: tuple[int, ...] = ()
     for queue_offset, unit in queue.units(level.next_offset, level.end_offset):
         found = store.find(unit.physical_offset)
         code = queue.tags_code(unit)
         due = code or 0
         if code is None and found is not None:
-            due = _computed_due(level, found.message)
+            known = known or _known(store, level)
+            due = deliver_timestamp(found.message.store_timestamp, level.level, known)
         if level.delay_ms is not None and due > now_ms + level.delay_ms:
             due = now_ms  # the clock went back, or the level is shorter now
         if due > now_ms:
@@ -209,10 +212,11 @@ def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] |
             return
 
 
-def _computed_due(level: Level, message: Message) -> int:
-    if level.delay_ms is None:
-        return deliver_timestamp(message.store_timestamp, level.level)
-    return deliver_timestamp(message.store_timestamp, 1, (level.delay_ms,))
+def _known(store: Store, level: Level) -> tuple[int, ...]:
+    """The delays, for a message whose unit has lost its delivery time; at least up to this level."""
+    if level.delay_ms is not None:
+        return (level.delay_ms,) * level.level
+    return delay_levels(store).delays_ms
 
 
 def _with_message(

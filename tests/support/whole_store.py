@@ -186,7 +186,7 @@ def write_everything(root: Path) -> None:
 
 def findings_of(store: Path, **arguments: Any) -> list[Finding]:
     """What `verify` finds, with all passes; the store must be as it was afterwards."""
-    opening = {name: arguments.pop(name) for name in ("commitlog_paths", "read_only_paths")
+    opening = {name: arguments.pop(name) for name in ("commitlog_paths", "read_only_paths", "broker_conf")
                if name in arguments}  # fmt: skip
     arguments.setdefault("passes", PASSES)
     with unchanged(store), Store.open(store, **opening) as opened:

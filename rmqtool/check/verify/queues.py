@@ -30,14 +30,14 @@ from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import light_units
 from rmqtool.queue.rocksdb_units import store_times
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
+from rmqtool.read.delay_levels import configured, is_delay
 from rmqtool.storage.layout import QueueFiles
-from rmqtool.times import DAY_MS
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile
     from rmqtool.log.frames import Frames
 
-_YEAR_MS = 366 * DAY_MS
+_RESTART_MS = 2000  # in which no broker starts twice
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 _RECORDS_MIN, _RECORDS_MAX = 1 << 14, 1 << 19  # that are compared together, of 80 bytes each
 _OF_EACH_QUEUE = 8
@@ -102,6 +102,7 @@ class QueueCheck:
         self.spans = Spans()
         self.failed: dict[Key, OSError] = {}
         self._batch_topics = {topic for topic, _ in context.layout.batch_queues}
+        self.delays_ms = configured(context.layout.broker_conf)
 
     def reader(self) -> UnitReader:
         """A reader for one thread."""
@@ -174,6 +175,16 @@ class QueueCheck:
             rows: the records.
             address: of their extension units.
             size: of these, bytes.
+        """
+
+    def delayed(self, key: Key, rows: Columns, delays_ms: np.ndarray, kinds: np.ndarray) -> None:
+        """Called with records of a queue of SCHEDULE_TOPIC_XXXX, from any thread.
+
+        Args:
+            key: the queue.
+            rows: the records.
+            delays_ms: from each record's store time to the delivery time in its unit; undefined without one.
+            kinds: a `UnitFault` for each, negative where the unit is right.
         """
 
     def compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -335,10 +346,15 @@ class Comparison:
                     plain.append((start, stop, key))
             except OSError as error:
                 decided.append((start, stop, self._failed(key, error)))
+        codes = rows.tags
         if plain:
-            groups.kinds = self._judged(units, rows, plain, decided)
+            groups.kinds, codes = self._judged(units, rows, plain, decided)
         for start, stop, kinds in decided:
             groups.kinds[start:stop] = kinds
+        for key, start, stop in groups:
+            if key[0] == SCHEDULE_TOPIC:
+                waits = codes[start:stop] - rows.store_timestamp[start:stop]
+                check.delayed(key, rows.cut(start, stop), waits, groups.kinds[start:stop])
         groups.kinds[rows.foreign & (groups.kinds >= 0)] = _REPORTED  # by CL06
 
     def _failed(self, key: Key, error: OSError) -> int:
@@ -349,8 +365,10 @@ class Comparison:
     def _judged(
         self, units: np.ndarray, rows: Columns, plain: Sequence[tuple[int, int, Key]],
         decided: list[tuple[int, int, np.ndarray | int]],
-    ) -> np.ndarray:  # fmt: skip
-        """Per record a `UnitFault`, or `_RIGHT` where the unit is right; right for records of plain queues.
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Per record a `UnitFault`, or `_RIGHT` where the unit is right, and the tags code of its unit.
+
+        Both are undefined for records of other queues than plain ones.
 
         Args:
             units: of all records.
@@ -377,9 +395,12 @@ class Comparison:
         for start, stop, key in plain:
             if key[0] == SCHEDULE_TOPIC:
                 part = slice(start, stop)
-                wait, delayed = code[part] - rows.store_timestamp[part], rows.level[part] > 0
+                waits, delayed = code[part] - rows.store_timestamp[part], rows.level[part] > 0
                 found[part][delayed] = _RIGHT
-                found[part][delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = UnitFault.DELIVERY
+                found[part][delayed & ~is_delay(waits)] = UnitFault.DELIVERY
+                delayed &= (physical[part] == rows.physical_offset[part]) & is_delay(waits)
+                of_queue = rows.store_timestamp[part], rows.level[part], waits, delayed
+                found[part][_contradicting(*of_queue, self._check.delays_ms)] = UnitFault.DELIVERY
         found[bad_extension] = UnitFault.EXTENSION
         found[(physical != rows.physical_offset) | (size != rows.size)] = UnitFault.WRONG
         found[(physical < 0) | (size <= 0)] = UnitFault.MISSING
@@ -393,7 +414,44 @@ class Comparison:
                     decided.append((start, stop, self._failed(key, error)))
                 else:
                     found[right[wrong]] = UnitFault.STORE_TIME
-        return found
+        return found, code
+
+
+def _contradicting(
+    stored: np.ndarray, level: np.ndarray, delays_ms: np.ndarray, delayed: np.ndarray,
+    configured_ms: Sequence[int] | None,
+) -> np.ndarray:  # fmt: skip
+    """Numbers of the records of one queue whose delay is surely wrong, although a broker can have it.
+
+    A broker changes its delays when it starts, and not for single messages. So of three runs of equal delays
+    the one in the middle is wrong if the others are longer and agree, and either the broker had no time to
+    start twice between them, or broker.conf sets the delay of the others.
+
+    Args:
+        stored: store timestamps, ms.
+        level: the level of each.
+        delays_ms: from the store time to the delivery time.
+        delayed: which records have a level.
+        configured_ms: messageDelayLevel of broker.conf; None without.
+    """
+    rows = np.flatnonzero(delayed)
+    wait, level = delays_ms[rows], level[rows]
+    starts = np.append(0, np.flatnonzero((wait[1:] != wait[:-1]) | (level[1:] != level[:-1])) + 1)
+    if len(starts) < 3:
+        return rows[:0]
+    stops = np.append(starts[1:], len(rows))
+    count, around = stops - starts, wait[starts]
+    least = np.minimum(count[:-2], count[2:])
+    agree = (around[:-2] == around[2:]) & (level[starts[:-2]] == level[starts[1:-1]])
+    agree &= (level[starts[2:]] == level[starts[1:-1]]) & (least > count[1:-1])
+    table = np.array(configured_ms or (-1,), np.int64)
+    is_configured = table[np.minimum(level[starts[:-2]], len(table)) - 1] == around[:-2]
+    soon = stored[rows[starts[2:]]] - stored[rows[stops[:-2] - 1]] < _RESTART_MS
+    wrong = np.flatnonzero(agree & (soon | is_configured)) + 1
+    found: np.ndarray = rows[
+        np.concatenate([np.arange(starts[run], stops[run]) for run in wrong] or [rows[:0]])
+    ]
+    return found
 
 
 class _Groups:

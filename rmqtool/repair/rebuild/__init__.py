@@ -6,6 +6,7 @@ header_corrections.py  misrouted_records: records whose head names another place
 queue_task.py   queue_tasks   which queues are wrong, and what is written for each
 database_task.py  database_task  the same for queues in RocksDB: a new database
 index_task.py   index_task    the file from which the index is wrong
+due_times.py    KeptDues      the delivery times of the old queues, which are kept
 kept.py         Kept          compact cache of the pass
 stage.py        stage         writes both next to the store, with the writers of `append`
 config.py       config_actions  topics.json from the log, config files from their .bak
@@ -25,7 +26,6 @@ from rmqtool.errors import FormatError, RefusedError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
 from rmqtool.storage.unsupported import queues_part
@@ -180,6 +180,7 @@ def _rebuild(
     guessed = dict(_guessed_sizes(found.view.layout, actions))
     shapes = _shapes(found.view.layout, tasks, database)
     moved = {key: shape.moved for key, shape in shapes.items()}
+    due_times = found.queues.dues.warnings(shapes, found.delay_levels)
     return Rebuild(
         actions=tuple(actions),
         build=_builder(found, tasks, index, database),
@@ -189,7 +190,7 @@ def _rebuild(
         unmended=unmended,
         misrouted=found.misrouted,
         renumbered=tuple(renumbered_records(found.context, moved)),
-        warnings=(*_warnings(found, tasks), *guessed.values()),
+        warnings=(*_warnings(found, tasks), *guessed.values(), *due_times),
         guessed_sizes=tuple(guessed),
         deleted=tuple(deleted),
         queue_ends=queue_ends(found, shapes),
@@ -275,7 +276,7 @@ def write_options(store: Store) -> WriteOptions:
     """The options for writing the queues and the index of a store. Raises UsageError for impossible sizes.
 
     Without a broker.conf, light queues are written if a record contains offsets of light queues, because
-    only a broker that serves them writes such a record (spec 02 5.3).
+    only a broker that serves them writes such a record (spec 02 5.3). The delays are those of the survey.
     """
     layout, conf = store.layout, store.layout.broker_conf
     options: dict[str, Any] = {
@@ -290,9 +291,6 @@ def write_options(store: Store) -> WriteOptions:
         "multi_dispatch": True,
     }
     if conf is not None:
-        levels = conf.text("messageDelayLevel")
-        if levels is not None:
-            options["delays_ms"] = parse_delay_levels(levels)
         options["index"] = conf.flag("messageIndexEnable", default=True)
         if conf.text("enableMultiDispatch") is not None or conf.text("enableLmq") is not None:
             options["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
@@ -345,7 +343,7 @@ def _builder(
         stage(
             staging, found.options, found.view.layout, tasks, index, start=min(starts, default=found.end),
             end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept, bits=found.queues.bits,
-            database=database,
+            spans=spans, database=database,
         )  # fmt: skip
 
     return build

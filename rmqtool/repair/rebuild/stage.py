@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,10 +21,12 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, encode_unit
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.build import code_of, queue_codes
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import present, unit_array
 from rmqtool.repair.rebuild.database_task import DatabaseTask, DatabaseUnits
+from rmqtool.repair.rebuild.due_times import KeptDues
 from rmqtool.repair.rebuild.extension_task import Bits, KeptBits
 from rmqtool.repair.rebuild.index_task import IndexTask
 from rmqtool.repair.rebuild.queue_task import QueueTask
@@ -38,6 +40,7 @@ from rmqtool.write.options import WriteOptions
 from rmqtool.write.queue_writer import Entry, QueueWriter
 
 if TYPE_CHECKING:
+    from rmqtool.check.verify.spans import Span
     from rmqtool.log.dispatch import Dispatch
     from rmqtool.log.frames import Frames
     from rmqtool.repair.rebuild.kept import Kept
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 _NO_UNITS = (1 << 63) - 1  # newest record of a queue that takes no unit
 _FILLER = encode_unit(PRE_BLANK)
+_SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 class _Event(NamedTuple):
@@ -63,9 +67,10 @@ class ChosenQueues(QueueWriter):
     def __init__(
         self, folder: Path, heads: Queues, tasks: Collection[QueueTask], unit_size: int, file_size: int,
         extension: ExtensionWriter | None = None, bits: KeptBits | None = None,
-        database: DatabaseUnits | None = None,
+        database: DatabaseUnits | None = None, dues: KeptDues | None = None,
     ) -> None:  # fmt: skip
         super().__init__(folder, heads, unit_size, file_size, extension)
+        self._dues = dues
         self._bits = bits
         self._database = database
         self._tasks = {task.key: task for task in tasks}
@@ -96,6 +101,9 @@ class ChosenQueues(QueueWriter):
 
     def put(self, topic: bytes, queue_id: int, entry: Entry) -> None:
         """See QueueWriter."""
+        if self._dues is not None and topic == _SCHEDULE:
+            known = entry.physical_offset, entry.size, entry.store_timestamp, entry.tags_code
+            entry = entry._replace(tags_code=self._dues.of(*known))
         if self._database is not None:
             self._database.put(self.topic(topic), queue_id, entry, self._names)
         key = (java_utf8_decode(topic), queue_id)
@@ -116,6 +124,8 @@ class ChosenQueues(QueueWriter):
         """See QueueWriter."""
         if not len(entries):
             return
+        if self._dues is not None:
+            entries = self._dues.set_codes(entries, self.topic(_SCHEDULE))
         if self._database is not None:
             self._database.put_entries(entries, self._names)
         if not self._tasks:
@@ -181,7 +191,7 @@ class StagingDispatcher(Dispatcher):
 
     def __init__(
         self, staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
-        index: IndexTask | None, batch_topics: Collection[str], bits: KeptBits,
+        index: IndexTask | None, batch_topics: Collection[str], bits: KeptBits, dues: KeptDues,
         database: DatabaseUnits | None = None,
     ) -> None:  # fmt: skip
         staged = StoreLayout(
@@ -197,9 +207,9 @@ class StagingDispatcher(Dispatcher):
             if unit == BATCH_UNIT_SIZE:
                 return ChosenQueues(staging / part, heads, own, unit, size)
             if not options.ext_queues:
-                return ChosenQueues(staging / part, heads, own, unit, size, database=database)
+                return ChosenQueues(staging / part, heads, own, unit, size, database=database, dues=dues)
             extension = ExtensionWriter(staging / PARTS[3], {}, options.ext_queue_file_size, bits)
-            return ChosenQueues(staging / part, heads, own, unit, size, extension, bits, database)
+            return ChosenQueues(staging / part, heads, own, unit, size, extension, bits, database, dues)
 
         self._queues = writer(PARTS[0], UNIT_SIZE, options.consume_queue_file_size)
         self._batch_queues = writer(PARTS[1], BATCH_UNIT_SIZE, options.batch_queue_file_size)
@@ -252,7 +262,7 @@ def lay_heads(folder: Path, tasks: Iterable[QueueTask], unit: int, file_size: in
 def stage(
     staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
     index: IndexTask | None, *, start: int, end: int, batch_topics: Collection[str], kept: Kept, bits: Bits,
-    database: DatabaseTask | None = None,
+    spans: Mapping[Key, Span], database: DatabaseTask | None = None,
 ) -> None:  # fmt: skip
     """Write the files of `tasks` and `index` into the folder `staging`, from the log as it is now.
 
@@ -267,6 +277,7 @@ def stage(
         batch_topics: topics whose queues are batch queues.
         kept: what is known of the log; where that is not all, it is read.
         bits: the extension units whose bits are kept.
+        spans: what the survey found of each queue.
         database: the database of all queues, None to leave it out.
 
     Raises:
@@ -276,7 +287,11 @@ def stage(
     """
     kept_bits = KeptBits(layout, bits, [task.key for task in tasks])
     units = None if database is None else DatabaseUnits(staging / PARTS[0], database)
-    dispatcher = StagingDispatcher(staging, options, layout, tasks, index, batch_topics, kept_bits, units)
+    keys = {task.key for task in tasks} | set(() if database is None else database.shapes)
+    dues = KeptDues(layout, sorted(keys), spans)
+    dispatcher = StagingDispatcher(
+        staging, options, layout, tasks, index, batch_topics, kept_bits, dues, units
+    )
     try:
         for frames, dispatch in kept.batches(start):
             dispatcher.take(frames, dispatch)

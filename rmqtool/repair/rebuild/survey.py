@@ -31,6 +31,7 @@ from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.scan_cache import ScanCache
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
+from rmqtool.repair.rebuild.due_times import SurveyedDues
 from rmqtool.repair.rebuild.extension_task import Bits
 from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted_records
 from rmqtool.repair.rebuild.kept import Kept
@@ -40,6 +41,7 @@ from rmqtool.write.options import WriteOptions
 if TYPE_CHECKING:
     from rmqtool.log.events import LogGap
     from rmqtool.log.frames import Frames
+    from rmqtool.read.delay_levels import DelayLevels
     from rmqtool.storage.layout import StoreFile
     from rmqtool.storage.source import ByteSource, RateLimiter
 
@@ -81,7 +83,7 @@ class SurveyedQueues(QueueCheck):
 
     `times` are store timestamps, ms, of the newest record by (queue, number of the queue file);
     `light` are the light queues, `kept` is what dispatch needs of the records, `bits` the extension units
-    that have bits of a filter.
+    that have bits of a filter, `dues` what is found of delayed messages.
     """
 
     def __init__(self, context: Context, options: WriteOptions, batch_topics: Collection[str]) -> None:
@@ -95,6 +97,7 @@ class SurveyedQueues(QueueCheck):
         self.light: set[Key] = set()
         self.kept = Kept()
         self.bits = Bits()
+        self.dues = SurveyedDues(context.layout)
 
     def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
         """See QueueCheck."""
@@ -113,6 +116,11 @@ class SurveyedQueues(QueueCheck):
     def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
         """See QueueCheck."""
         self.bits.add(key, rows.physical_offset, rows.queue_offset, address, size)
+
+    def delayed(self, key: Key, rows: Columns, delays_ms: np.ndarray, kinds: np.ndarray) -> None:
+        """See QueueCheck."""
+        with self.reader() as reader:
+            self.dues.add(key, rows, delays_ms, kinds, reader)
 
     def is_light(self, topic: bytes, key: Key) -> bool:
         """See QueueCheck: by what the records say, for the queue may be gone."""
@@ -202,6 +210,7 @@ class Survey:
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
         misrouted: records that name another place among the queues than their own.
+        delay_levels: the delays of delayed messages.
     """
 
     view: LogView
@@ -215,6 +224,7 @@ class Survey:
     unreadable: str
     dispatched_from: int | None
     misrouted: tuple[MisroutedRecord, ...]
+    delay_levels: DelayLevels
 
     @property
     def end(self) -> int:
@@ -291,6 +301,9 @@ def survey(
     failed = (file.path for file in view.layout.commit_log
               if file.path in store.failures and not view.changes(file.path))  # fmt: skip
     unreadable = ", ".join(dict.fromkeys([*(item.path for item in of_log), *map(context.name, failed)]))
+    delays = queues.dues.delays.levels(view.layout.broker_conf)
+    options = replace(options, delays_ms=delays.delays_ms)
     return Survey(
-        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted
+        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted,
+        delays,
     )  # fmt: skip
