@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from rmqtool.errors import (
     EXIT_OK,
     EXIT_REFUSED,
     FormatError,
+    RefusedError,
     UsageError,
     worst_exit_code,
 )
@@ -56,7 +57,7 @@ def deliver(
     *,
     store: options.ProfiledStoreOptions,
     now: Now = None,
-    planned: Annotated[options.PlanOptions, Only("apply")],
+    planned: Annotated[options.PlanOptions, Only("apply force")],
     create_topic: options.CreateTopic = False,
     shown: Annotated[options.RowOutput, Only("tz format json fields quiet")],
 ) -> int:
@@ -72,8 +73,10 @@ def deliver(
     are on the device. After a crash some messages may therefore be delivered twice, as by a broker, but
     none is lost.
 
-    If delayOffset.json cannot be parsed, a broker may deliver every stored message again. In this
-    case --apply is refused, and without --apply every message counts as not delivered.
+    If delayOffset.json cannot be parsed, or it and its .bak are missing, a broker delivers every stored
+    message again. --apply is refused then; without it every message counts as not delivered, and
+    standard error shows how many of the messages that are due have a copy in the log already. If the
+    files are missing, --force delivers all of them.
 
     The state of a row is due, delivered, or the reason why the message is not delivered. Messages in
     these states are skipped, as by a broker, and the rest of their level is delivered: missing (the
@@ -97,6 +100,7 @@ def deliver(
         broker_conf=None if store.broker_conf is None else read_broker_conf(store.broker_conf),
         now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
         create_topics=create_topic,
+        force=planned.force,
     )
     states: Counter[str] = Counter()
 
@@ -120,6 +124,7 @@ class _Request:
     broker_conf: BrokerConf | None
     now_ms: int
     create_topics: bool
+    force: bool
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that open the store, besides its path; broker.conf is read once."""
@@ -161,6 +166,28 @@ class _OffsetReport:
                 )
         return found
 
+    def again(self, opened: Store, due: Callable[[], Iterable[Delivery]]) -> RefusedError | None:
+        """Return why the messages that are due should not be delivered; None if they should.
+
+        `due` yields them.
+        """
+        from rmqtool.write.schedule import count_again, offsets_are_lost
+
+        if self.is_unknown or not offsets_are_lost(opened) or not (count := sum(1 for _ in due())):
+            return None
+        again = count_again(opened, due())
+        evidence = (
+            f"the log has a later copy of {again} under their real topic: these would be delivered again"
+        )
+        if not again:
+            evidence = "the log has a later copy of none under their real topic"
+        return RefusedError(
+            "delayOffset.json and its .bak are missing, so that every stored message counts as not delivered."
+            f" Of {count} that are due {evidence}",
+            path=opened.layout.root,
+            hint="put a copy of delayOffset.json into config/, or deliver all of them with --force",
+        )
+
 
 def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Yield the messages that are due, from a store opened read-only."""
@@ -182,7 +209,14 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
         knows = None if request.create_topics else topics.is_known
         delays = configured(request.broker_conf)
         offsets = report.offsets(opened, delays, apply=False)
-        yield from plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
+
+        def due() -> Iterator[Delivery]:
+            return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
+
+        lost = report.again(opened, due)
+        if lost is not None:
+            report.output.note(f"rmqtool: {lost.message}; --apply is refused without --force")
+        yield from due()
 
 
 def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
@@ -199,8 +233,16 @@ def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
         knows = None if request.create_topics else writer.topics.is_known
         delays = configured(request.broker_conf)
         offsets = report.offsets(opened, delays, apply=True)
-        due = plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
-        yield from deliver(writer, due, create_topics=request.create_topics)
+
+        def due() -> Iterator[Delivery]:
+            return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
+
+        lost = report.again(opened, due)
+        if lost is not None and not request.force:
+            raise lost
+        if lost is not None:
+            report.output.note(f"rmqtool: warning: {lost.message}")
+        yield from deliver(writer, due(), create_topics=request.create_topics)
 
 
 def _place(delivery: Delivery) -> str:

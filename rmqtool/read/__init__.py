@@ -12,6 +12,7 @@ __all__ = [
     "consumer_offsets",
     "coverage",
     "delay_levels",
+    "delivered",
     "due_times",
     "fillers",
     "filter",

@@ -36,6 +36,8 @@ from rmqtool.log.events import BODY_CRC
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.delay_levels import delay_levels
+from rmqtool.read.delivered import Waited, count_delivered
+from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
 from rmqtool.write.options import WriteOptions
@@ -129,6 +131,30 @@ def delivered_offsets(store: Store) -> dict[int, int]:
             path=path, hint="put a good copy there, or remove it to deliver everything again",
         )  # fmt: skip
     return config_files.delay_offsets(folder)
+
+
+def offsets_are_lost(store: Store) -> bool:
+    """Whether delayOffset.json and its .bak are missing although delayed messages are stored (CF07)."""
+    counts = {
+        SCHEDULE_TOPIC: max(
+            (queue.max_offset() - store.first_live(*key) for key, queue in store.queues.items()
+             if key[0] == SCHEDULE_TOPIC),
+            default=0,
+        )
+    }  # fmt: skip
+    return any(found.problem.code == "CF07" for found in lost_config(store.layout, counts))
+
+
+def count_again(store: Store, deliveries: Iterable[Delivery]) -> int:
+    """How many of the messages that are due were delivered before, as far as the log shows.
+
+    Raises UnreadableError if the log cannot be read.
+    """
+    return count_delivered(store, (
+        Waited(each.topic, each.uniq_key, each.physical_offset)
+        for each in deliveries
+        if each.state == "due" and each.topic is not None and each.uniq_key
+    ))  # fmt: skip
 
 
 def levels(

@@ -529,6 +529,26 @@ def test_offsets_that_cannot_be_understood(text: str, reason: str, store: Path, 
     assert len(of_topic(store, "T")) == before and path.read_text() == text
 
 
+def test_missing_offsets(store: Path, run: Run) -> None:
+    """Nothing is delivered a second time without --force; the log shows what was."""
+    due = ("--now", str(T0 + 60_000))
+    assert run(store, "--now", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
+    before = len(of_topic(store, "T"))
+    for path in (store / "config").glob("delayOffset.json*"):
+        path.unlink()
+    code, rows, told = run(store, *due)
+    said = "Of 4 that are due the log has a later copy of 3"
+    assert (code, len(rows)) == (1, 4) and said in told and "refused without --force" in told
+    code, rows, told = run(store, *due, "--apply")
+    assert (code, rows) == (4, []) and said in told and "--force" in told
+    assert len(of_topic(store, "T")) == before and not (store / "config/delayOffset.json").exists()
+    assert run(store, "--now", str(T0), "--apply")[:2] == (0, [])  # nothing is due
+    assert not (store / "config/delayOffset.json").exists()
+    code, rows, told = run(store, *due, "--apply", "--force")
+    assert (code, len(rows)) == (0, 4) and "warning: delayOffset.json and its .bak are missing" in told
+    assert len(of_topic(store, "T")) == before + 4 and offsets(store) == {1: 3, 2: 1}
+
+
 def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
     (store / "config/delayOffset.json").write_text('{"offsetTable":{2:99}}')
     for more in ([], ["--apply"]):
