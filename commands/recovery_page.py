@@ -242,11 +242,12 @@ delayed message again, and without subscriptionGroup.json it creates groups with
 writes these files within seconds after a start, so that a loss can no longer be seen: do not start it before
 step 4.
 
-- 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09).
+- 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck).
 - 2. Copy each lost file back into config/ from a backup or from a slave. A slave gets these files from its
 master every 10 seconds with 4.9 and every minute with 5.x; a copy that `rmqtool receive` keeps has them too.
 Groups receive what they consumed after the copy was made once more.
-- 3. topics.json without a copy. `rmqtool rebuild STORE --apply` makes it again from the log.
+- 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
+Compare the topics with your notes: order, permissions and filter type of a topic are not in the log.
 - 4. Offsets without a copy. Keep the consumers stopped, start the broker, and set the offsets of each group
 with `mqadmin resetOffsetByTime` to the time at which it stood. `rmqtool lookup STORE --topic TOPIC --time
 TIME` shows the queue offsets of a time, and `rmqtool stats STORE --by topic` how much there is to consume.
@@ -335,9 +336,9 @@ resetOffsetByTime) before its consumers start. rmqtool copy shows which topics i
 
 ## Files of the timer are lost
 
-Without timerwheel, the files of timerlog or config/timercheck a 5.x broker starts, and delivers messages
-twice or never. recover makes the three files again from the messages in the log: with every message that was
-not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
+Without timerwheel, the files of timerlog or config/timercheck (TM03) a 5.x broker starts, and delivers
+messages twice or never. recover makes the three files again from the messages in the log: with every message
+that was not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
 
 ## What cannot be repaired
 

@@ -35,5 +35,6 @@ __all__ = [
     "store",
     "table_files",
     "time_rows",
+    "timer_loss",
     "unread",
 ]

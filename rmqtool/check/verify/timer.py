@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import CONFIG_LIMIT, Context
 from rmqtool.check.verify.state import read_small
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import compaction, config_json, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.problems import Finding, finding
+from rmqtool.read.timer_loss import find_loss, wheel_is_lost
 from rmqtool.storage.layout import StoreFile
 
 if TYPE_CHECKING:
@@ -40,10 +42,28 @@ def check_timer(context: Context) -> Iterator[Finding]:
         if file.size != usual:
             yield finding("TM01", context.name(file.path), 0, file.size, expected_bytes=usual)
         yield from _timer_log(context, file, is_last=number == len(layout.timer_log) - 1)
+    yield from _lost(context)
     if layout.epoch is not None:
         yield from _epoch(context, layout.epoch)
     if layout.compaction_checkpoint is not None:
         yield from _compaction(context, layout.compaction_checkpoint)
+
+
+def _lost(context: Context) -> Iterator[Finding]:
+    """Files that are gone, by the rule of `recover`; a broker that runs has them all."""
+    layout = context.layout
+    if layout.kind != "store" or context.live or context.bounds.bounded:
+        return
+    try:
+        found, lost_wheel = find_loss(context.store), wheel_is_lost(layout)
+    except InputError:  # of a file, or of the log: a finding of its own
+        return
+    if found is not None:
+        path = "config/timercheck" if found.loss.check else "timerlog"
+        numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
+        yield replace(finding("TM03", path, **numbers), message=found.text)
+    elif lost_wheel:
+        yield replace(finding("TM03", "timerwheel"), message="the timer wheel is lost")
 
 
 def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:

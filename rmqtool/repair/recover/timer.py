@@ -241,7 +241,7 @@ def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list
             new_wheel(units),
             "the timer wheel is lost: made from the timer log",
         )
-        return [Action("create", "timerwheel", 0, len(content), reason, None, {}, content)]
+        return [Action("create", "timerwheel", 0, len(content), reason, "TM03", {}, content)]
     size = path.stat().st_size
     if size not in (0, WHEEL_SIZE):
         content, reason = new_wheel(units), "its size is wrong: rebuilt from the timer log"

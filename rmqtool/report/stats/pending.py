@@ -27,6 +27,7 @@ from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import UnitReader
 from rmqtool.read.store import Store
+from rmqtool.read.timer_loss import find_loss
 from rmqtool.report.stats.dimensions import QUARTER_MS, start_of
 from rmqtool.storage import config_files
 from rmqtool.storage.buffers import Array
@@ -123,11 +124,19 @@ def _delay_of(store: Store, units: Array, due: Array) -> int:
 def timers(store: Store) -> Iterator[Waiting]:
     """Timer messages that have not been delivered, in the timer log and not in it yet.
 
+    If the timer log or its check file is lost, those of its topic without a later copy in the log.
+
     Raises:
-        UnreadableError: the timer log or its check file cannot be read.
+        UnreadableError: the timer log, its check file or the log cannot be read.
         FormatError: timer messages in RocksDB cannot be read.
     """
     layout = store.layout
+    loss = find_loss(store)
+    if loss is not None:  # neither the timer log nor timercheck shows alone what waits
+        if loss.pending:
+            due = np.array([each.due_ms or UNKNOWN for each in loss.pending], np.int64)
+            yield Waiting("timer", None, due, np.array([each.size for each in loss.pending], np.int64))
+        return
     in_rocksdb = _in_rocksdb(store)
     if in_rocksdb is not None:
         due, sizes, places, next_offset = in_rocksdb

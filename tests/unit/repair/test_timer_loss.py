@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,8 +55,10 @@ def test_every_pending_message_is_there_once(
 ) -> None:
     root, conf = cases.copy(STORE, tmp_path / "store"), tmp_path / "broker.conf"
     before = units_of(root)
+    assert not codes_of(root, passes=["timer"])
     conf.write_text(CONF)
     lose(root, names)
+    assert codes_of(root, passes=["timer"]) == ["TM03"]
     assert main(["recover", str(root), "--broker-conf", str(conf)]) == EXIT_FINDINGS
     assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
     check = timer.decode_check((root / CHECK).read_bytes())
@@ -91,6 +94,12 @@ def test_the_text_says_what_a_broker_would_do(
     for name, text in expected.items():
         root = cases.copy(STORE, tmp_path / name.replace("/", "-"))
         lose(root, [name])
+        assert main(["stats", str(root), "--delayed", "--json"]) == EXIT_OK
+        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert sum(row["count"] for row in rows if row["kind"] == "timer") == len(DUE)
+        assert main(["verify", str(root)]) == EXIT_FINDINGS
+        out, err = capfd.readouterr()
+        assert text in out and "TM03" in out and f"rmqtool recover {root}" in err
         assert main(["recover", str(root)]) == EXIT_FINDINGS
         out, err = capfd.readouterr()
         assert text in out

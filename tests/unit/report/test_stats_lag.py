@@ -282,7 +282,7 @@ def test_timer_units(tmp_path: Path) -> None:
     assert min(row["first_due_timestamp_ms"] for row in rows) == STORE_TIMESTAMP + 50_000
     assert max(row["last_due_timestamp_ms"] for row in rows) == STORE_TIMESTAMP + 50_004
     assert all(row["overdue"] == 0 for row in rows)
-    (tmp_path / "config" / "timercheck").write_bytes(b"\0" * 10)
+    (tmp_path / "config" / "timercheck").write_bytes(b"\1" * 10)
     with pytest.raises(InputError):
         look(tmp_path, delayed=True)
 

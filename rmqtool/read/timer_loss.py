@@ -1,0 +1,196 @@
+"""Which files of the 5.x timer are lost, what a broker does then, and which messages still wait.
+
+    timerwheel is lost      a broker makes its slots again, but counts no message in them
+    timerlog is lost        slots lead into a log that is gone, and pending messages are never delivered
+    timercheck is lost      a broker takes the whole queue rmq_sys_wheel_timer again: pending messages are
+                            delivered twice, and delivered ones again
+    all of them             it delivers again all that was delivered
+
+A message was delivered if its topic has its unique key, stored after the record of the timer. Of a message
+that was stored again (roll) the newest record counts.
+
+Source: TimerMessageStore#recover, #reviseQueueOffset, #doEnqueue; spec 06 section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqtool.formats import properties
+from rmqtool.formats import timer as form
+from rmqtool.log.damage import codes_of
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.message.system_topics import TIMER_TOPIC
+from rmqtool.read.delivered import copies
+from rmqtool.read.selection import Selection
+from rmqtool.storage.open_files import read_head
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.storage.layout import StoreLayout
+
+_UNIT = form.LOG_UNIT.size
+_NEVER = (1 << 63) - 1
+_UNSOUND = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
+_COLUMNS = (
+    "physical_offset",
+    "size",
+    "queue_offset",
+    "uniq_key",
+    "store_timestamp_ms",
+    "properties",
+    "status",
+)
+
+
+class Timed(NamedTuple):
+    """A record of the timer's queue. `due_ms` is None if it does not say when it is due."""
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    key: str | None
+    stored_ms: int
+    due_ms: int | None
+    topic: str
+    is_delete: bool
+
+
+class Loss(NamedTuple):
+    """What is lost: `wheel`, `log`, `check`."""
+
+    wheel: bool
+    log: bool
+    check: bool
+
+
+def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
+    """Which files of the timer are lost; all of them also in a store whose broker never used its timer.
+
+    Raises:
+        UnreadableError: a file of the timer log cannot be read.
+    """
+    log = not _has_units(layout) and (check is None or check.last_timer_log_flush_position > 0)
+    return Loss(layout.timer_wheel is None, log, check is None)
+
+
+def wheel_is_lost(layout: StoreLayout) -> bool:
+    """Whether the timer log has units, and there is no wheel. Raises UnreadableError."""
+    return layout.timer_wheel is None and _has_units(layout)
+
+
+def _has_units(layout: StoreLayout) -> bool:
+    return any(any(read_head(file.path, _UNIT) or b"") for file in layout.timer_log)
+
+
+def check_of(layout: StoreLayout) -> form.Check | None:
+    """The content of timercheck; None if there is none. Raises UnreadableError."""
+    data = read_head(layout.timer_check, form.CHECK_FILE_SIZE) if layout.timer_check is not None else None
+    if not data or not any(data):
+        return None
+    return form.decode_check(data.ljust(form.CHECK_FILE_SIZE, b"\0"))
+
+
+class TimerLoss(NamedTuple):
+    """A timer that has lost its log, or timercheck.
+
+    Attributes:
+        loss: which files are lost.
+        check: the content of timercheck.
+        records: of the timer's queue, in the order of the log.
+        delivered: unique keys of the messages that were delivered.
+        pending: the records to deliver, in the order of the queue.
+        unclear: the records of which it is not known whether they were delivered.
+    """
+
+    loss: Loss
+    check: form.Check | None
+    records: Sequence[Timed]
+    delivered: set[str]
+    pending: Sequence[Timed]
+    unclear: Sequence[Timed]
+
+    @property
+    def text(self) -> str:
+        """Which files are lost, and what a broker does without them."""
+        waiting = _counted(len(self.pending), "pending message")
+        done = _counted(len(self.delivered), "delivered one")
+        if self.loss.log and not self.loss.check:
+            return f"the timer log is lost: a broker never delivers {waiting}"
+        if self.loss.check and not self.loss.log:
+            return f"timercheck is lost: a broker delivers {waiting} twice, and {done} again"
+        return f"timer log and timercheck are lost: a broker delivers {done} again"
+
+
+def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
+    """What is lost of the timer; None if neither its log nor timercheck is.
+
+    Args:
+        store: opened for reading.
+        log_end: physical offset; later records do not count.
+
+    Raises:
+        UnreadableError: a file of the timer, or the log, cannot be read.
+    """
+    layout = store.layout
+    check = check_of(layout)
+    loss = loss_of(layout, check)
+    if layout.rocksdb_messages is not None or not (loss.log or loss.check):
+        return None
+    records = [each for each in _records(store) if each.physical_offset < log_end]
+    if not records:
+        return None
+    delivered = _delivered(store, records)
+    if loss == (True, True, True) and not delivered:
+        return None  # a broker reads the queue from its start, and delivers each message once
+    return TimerLoss(loss, check, records, delivered, *_pending(records, delivered, check))
+
+
+def _records(store: Store) -> Iterator[Timed]:
+    """The sound records of the timer's queue, in the order of the log."""
+    from rmqtool.read.messages import message_batches
+
+    for batch in message_batches(store, Selection(topics=(TIMER_TOPIC,)), columns=_COLUMNS):
+        for row in batch.to_pylist():
+            values = dict(row["properties"] or ())
+            text = values.get(properties.TIMER_OUT_MS, "")
+            if not _UNSOUND.isdisjoint(row["status"]):
+                continue
+            yield Timed(
+                row["physical_offset"], row["size"], row["queue_offset"], row["uniq_key"],
+                row["store_timestamp_ms"],
+                int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None,
+                values.get(properties.REAL_TOPIC, ""), properties.TIMER_DEL_UNIQKEY in values,
+            )  # fmt: skip
+
+
+def _delivered(store: Store, records: Sequence[Timed]) -> set[str]:
+    """The unique keys of the messages that were delivered."""
+    stored = {each.key: each.stored_ms for each in reversed(records) if each.key and not each.is_delete}
+    found = copies(store, {each.topic for each in records if each.topic}, stored.keys())
+    return {each.uniq_key for each in found if each.store_timestamp_ms >= stored[each.uniq_key]}
+
+
+def _pending(
+    records: Sequence[Timed], delivered: set[str], check: form.Check | None
+) -> tuple[list[Timed], list[Timed]]:
+    """The records to deliver, in the order of the queue; and those of which it is not known."""
+    read_ms = check.last_read_time if check is not None else None
+    newest = {each.key: each for each in records if each.key and not each.is_delete}
+    pending, unclear = [], []
+    for each in sorted(records, key=lambda each: each.queue_offset):
+        if each.due_ms is None:
+            unclear.append(each)
+        elif each.is_delete or not each.key:
+            if read_ms is None or each.due_ms >= read_ms:
+                pending.append(each)
+            elif not each.is_delete:
+                unclear.append(each)
+        elif each.key not in delivered and newest[each.key] is each:
+            pending.append(each)
+    return pending, unclear
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
