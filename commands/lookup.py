@@ -5,6 +5,7 @@ The text names the reason of a scan, and the places that were searched without a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,7 +17,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.lookup_text import Filled
-from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, of_trace
+from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, of_topics_without_groups, of_trace
 from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from rmqtool.findings import Progress
+    from rmqtool.log.events import StoredMessage
     from rmqtool.message.rows import Row, RowFormat
     from rmqtool.read.coverage import Gap
     from rmqtool.read.hits import Hit, SearchReport
@@ -386,7 +388,7 @@ class _Task:
         with ExitStack() as stack:
             if trace:
                 found_hits = request.hits(self.store, looked, *self._shown_scans(stack))
-                count = self._write_traces(_noted(found_hits, filled), form)
+                count = self._write_traces(_noted(found_hits, filled), form, seen)
                 stack.close()
                 filled.search()
             else:
@@ -449,12 +451,12 @@ class _Task:
 
         return advance, before_scan, note
 
-    def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
+    def _write_traces(self, hits: Iterator[Hit], form: RowFormat, seen: _Damage) -> int:
         """Write the trace of each message once, even if several of its records are hits; count the hits."""
         from rmqtool.report.trace import FIELDS, message_fate, table_fields, unique_key
 
         unknown: dict[str, None] = {}
-        unread: dict[str, None] = {}
+        unread: Counter[str] = Counter()
         fates: list[str] = []
         states: set[str | None] = set()
         # Messages of one batch record have the same offset: the key distinguishes them.
@@ -474,12 +476,10 @@ class _Task:
                 traced_rows = fate.rows()
                 if len(fates) < _FATES_SHOWN:
                     fates.append(of_trace(traced_rows))
+                unread.update({row["detail"]["reason"] for row in traced_rows if row["state"] == "no_group"})
+                for step in fate.steps:
+                    seen.report(step.stored)
                 for row in traced_rows:
-                    is_said = (
-                        bool(fates) and row["state"] == "no_group" and row["detail"]["reason"] in fates[-1]
-                    )
-                    if row["state"] == "no_group" and not is_said:
-                        unread[row["detail"]["reason"]] = None
                     states.add(row["state"])
                     yield row
                 unknown.update(dict.fromkeys(fate.unknown))
@@ -491,7 +491,7 @@ class _Task:
             self.writer.note(f"rmqtool: {text}")
         if "passed" in states:
             self.writer.note(f"rmqtool: {PASSED_MEANS}")
-        for text in unread:
+        for text in of_topics_without_groups(unread):
             self.writer.note(f"rmqtool: {text}")
         for text in unknown:
             self.writer.note(f"rmqtool: unknown: {text}")
@@ -644,15 +644,16 @@ class _Damage:
 
         row = hit_row(hit, form, request)
         if row.get("status", [OK]) != [OK] or hit.stored.status:
-            self._report(hit, row.get("status", [OK]))
+            self.report(hit.stored, row.get("status", [OK]))
         return row
 
-    def _report(self, hit: Hit, status: list[str]) -> None:
+    def report(self, stored: StoredMessage, status: Sequence[str] = ()) -> None:
+        """Report the damage of a record, as the walk saw it and as the `status` of its row says."""
         from rmqtool.commands.finding_report import FindingReport
         from rmqtool.read.log_items import record_findings
 
         seen = FindingReport(self._writer)
-        for each in record_findings(hit.stored, status):
+        for each in record_findings(stored, list(status)):
             seen.report(each)
         self._code = worst_exit_code(self._code, seen.exit_code())
 
@@ -665,7 +666,7 @@ def _in_words(row: Row) -> Row:
     """Return a row of a trace for the table: its state in words."""
     state = row["state"]
     if row["kind"] == "group" and state == "no_group":
-        state = "no group reads it"
+        state = "no group has an offset"
     if row["kind"] == "dead_letter":
         state = "gave up"
     return row | {"state": GROUP_STATES.get(state, state)}

@@ -403,7 +403,8 @@ def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
 def of_trace(rows: Sequence[Row]) -> str:
     """Say what became of one message, by the rows of its trace: who is past it, retries, dead letters.
 
-    A group whose offset is past a message may have skipped it, for example by its tag.
+    A group whose offset is past a message may have skipped it, for example by its tag. That no group has an
+    offset is said once for all messages, by `of_topics_without_groups`.
     """
     parts = []
     steps = [row for row in rows if row["kind"] not in _NO_STEPS]
@@ -415,7 +416,6 @@ def of_trace(rows: Sequence[Row]) -> str:
         names = [shortened(row["group"]) for row in groups if row["state"] == state]
         if names:
             parts.append(f"{text} {listed(names)}")
-    parts += dict.fromkeys(row["detail"]["reason"] for row in groups if row["state"] == "no_group")
     for kind, text in _KINDS.items():
         found: dict[str, list[Row]] = {}
         for row in steps:
@@ -429,6 +429,15 @@ def of_trace(rows: Sequence[Row]) -> str:
     if not parts:
         return ""
     return f"{rows[0]['uniq_key'] or f'offset {origin}'}: {'; '.join(parts)}"
+
+
+def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:
+    """Say of which traced messages no group has an offset for the topic; the reason -> how many."""
+    for reason, count in messages.items():
+        yield (
+            f"{reason} ({counted(count, 'message')}); broadcasting consumers read without one, so that the"
+            " store does not show who has read"
+        )
 
 
 _NO_STEPS = ("group", "sent", "consumed", "transaction_end")

@@ -150,4 +150,4 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
 def _until_free(wanted: int, disks: Disks) -> tuple[bool, str]:
     """The rule for free space. The text omits the present number, which changes while a plan is reviewed."""
     enough = disks.usable >= wanted
-    return not enough, f"{format_size(wanted)} are {'free' if enough else 'not free yet'}"
+    return not enough, f"{'at least' if enough else 'less than'} {format_size(wanted)} are free"

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild import Rebuild
 
 _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
+_REASON = (
+    "topics and numbers of queues as log and queues show; what these do not show has the default or is"
+    " missing: order, permissions, filter type (MULTI_TAG), topics without messages"
+)
 _NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
@@ -87,7 +91,7 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     content = config_json.dump(config_change.with_topics(document, topics, dialect, time_ms), dialect)
     kind: ActionKind = "create" if data is None else "replace"
     yield Action(
-        kind, f"{FOLDER}/{TOPICS}", 0, len(content), "topics and numbers of queues as log and queues show",
+        kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON,
         "CF06" if source == "none" else "CF02", {"topics": len(topics)}, content,
     )  # fmt: skip
 

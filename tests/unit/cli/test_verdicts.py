@@ -650,8 +650,11 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     keys = {line.split()[0] for line in lines if "stored" in line}
     assert len(keys) == 5 and all(key.startswith("…") for key in keys)  # not cut to the same text
     _, out, err = run(capfd, "lookup", root, "--key", "ORDER_5", "--max", "1", "--trace")
-    assert "no group reads it" in " ".join(out.split())
+    assert "no group has an offset" in " ".join(out.split())
     assert (out + err).count("no group has an offset for topic pubOrder") == 1
+    _, out, err = run(capfd, "lookup", root, "--key", "ORDER_1", "--trace")
+    assert err.count("no group has an offset for topic pubOrder (15 messages); broadcasting") == 1
+    assert err.count("no group has an offset") == 1
     _, out, err = run(capfd, "lookup", root, "--key", "rty0", "--trace")
     assert out.count("gave up") == 2 and err.count("gave up: dead letter queue of ") == 2
 

@@ -302,3 +302,12 @@ def test_the_command_lists_the_columns_of_a_trace(cases: Library, capsys: pytest
     command = ["lookup", str(cases.path("ok_540_clean")), "--key", "rty1", "--trace"]
     assert main([*command, "--fields", "help"]) == 0
     assert capsys.readouterr().out.split() == list(FIELDS)
+
+
+def test_a_damaged_message_is_reported_with_its_trace(
+    cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(cases.path("bad_cl03_body_crc"))
+    for more in ([], ["--trace"]):
+        assert main(["lookup", root, "--offset", "27362", *more]) == 1
+        assert "CL03 the body does not match its CRC: commitlog/" in capsys.readouterr().err
