@@ -17,6 +17,7 @@ from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch, write_log, write_queue
 from tests.support.rebuild_checks import planned, rebuilt
 from tests.support.records import STORE_TIMESTAMP, record
+from tests.support.stores import Library
 from tests.support.whole_store import codes_of
 from tests.unit.repair.test_rebuild_rules import WAYS, conf, of_broker, read_by
 
@@ -137,3 +138,19 @@ def test_append_takes_the_delays_of_the_store(tmp_path: Path) -> None:
     patch(root / "consumequeue" / SCHEDULE_TOPIC / "1" / f"{0:020}", 0, bytes(40))
     with Store(detect(root)) as store:
         assert not delay_levels(store).known
+
+
+def test_units_of_a_database_keep_their_delivery_times(cases: Library, tmp_path: Path) -> None:
+    """A broker with its own levels: an hour is not the default of level 4."""
+    pytest.importorskip("rocksdict")
+    root = cases.copy("gap_cq02_in_rocksdb", tmp_path / "store")
+
+    def due() -> list[tuple[int, int]]:
+        with Store.open(root) as store:
+            keys = sorted(key for key in store.queues if key[0] == SCHEDULE_TOPIC)
+            return [(unit.physical_offset, unit.tags_code) for key in keys
+                    for _, unit in store.queues[key].units()]  # fmt: skip
+
+    before = due()
+    assert before and rebuilt(root).database is not None
+    assert due() == before
