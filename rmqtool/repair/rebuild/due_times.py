@@ -103,9 +103,12 @@ class SurveyedDues:
                 self.made[key, int(level)] += int(count)
 
     def _count(self, levels: Array, delays_ms: Array) -> None:
-        pairs, counts = np.unique(np.stack([levels, delays_ms]), axis=1, return_counts=True)
-        for level, delay_ms, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-            self.delays.add(level, delay_ms, count)
+        right = is_delay(delays_ms)
+        pairs, counts = np.unique(
+            levels[right].astype(np.int64) << 32 | delays_ms[right] // 1000, return_counts=True
+        )
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            self.delays.add(pair >> 32, (pair & 0xFFFFFFFF) * 1000, count)
 
     def warnings(self, keys: Collection[Key], levels: DelayLevels) -> Iterator[str]:
         """Warnings about delivery times that are not certain, of queues that are rebuilt."""
