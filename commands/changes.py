@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import Given
 from rmqtool.errors import UsageError
 from rmqtool.output import Output
 
@@ -55,6 +56,38 @@ def conf_words(folders: Sequence[str]) -> list[str]:
     return ["--broker-conf", "broker.conf"] if folders else []
 
 
+def note_next(
+    output: Output,
+    given: Given,
+    change: options.PlanOptions,
+    refusals: Iterable[Refusal],
+    *words: str,
+    in_plan: Collection[str],
+) -> None:
+    """Print the command line that applies the plan; or why --apply refuses it.
+
+    Args:
+        output: the output of the command.
+        given: the options of the command. The line has all of them.
+        change: the plan options among them.
+        refusals: the reasons against the plan.
+        words: further words of the line.
+        in_plan: options that a plan file holds, and that the line lacks if it names one.
+    """
+    allowed = {"yes": change.yes, "force": change.force, None: False}
+    for refusal in refusals:
+        if not allowed[refusal.needs]:
+            without = f" without --{refusal.needs}" if refusal.needs else ""
+            hint = f"; {refusal.hint}" if refusal.hint else ""
+            output.note(f"rmqtool: nothing was changed; --apply is refused{without}: {refusal.reason}{hint}")
+            return
+    plan = change.plan or change.write_plan
+    left_out = {"plan", "write_plan", *(in_plan if plan is not None else ())}
+    of_file = ["--plan", str(plan)] if plan is not None else []
+    line = given.line(*of_file, *words, "--apply", without=left_out)
+    output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")
+
+
 def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
     """Return the command line that restores what a plan replaced."""
     return store.command("recover", "--undo", str(backup))
@@ -63,8 +96,3 @@ def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
 def note_undo_command(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:
     """Print the command line that restores what the plan replaced."""
     output.note(f"rmqtool: to undo: {undo_command(store, backup)}")
-
-
-def note_next_command(output: Output, line: str) -> None:
-    """Print the command line that applies the plan."""
-    output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    LOG_NOT_FOUND,
     OFFSETS_ARE_LOST,
     OFFSETS_LOST,
     by_name,
@@ -34,6 +36,8 @@ def verdict(found: Examination) -> Iterator[str]:
     numbers = (("warning", found.count("warning")), ("notice", found.count("notice")))
     counts = [counted(number, what) for what, number in numbers if number]
     critical = found.count("critical")
+    if any(each.name == LOG_MISSING for each in found.diagnoses):
+        yield LOG_NOT_FOUND
     if critical:
         others = f" Also {' and '.join(counts)}." if counts else ""
         yield f"Act now: {critical} critical {'result' if critical == 1 else 'results'}.{others}"

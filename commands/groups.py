@@ -13,16 +13,23 @@
     ) -> int: ...
 
 A program that calls the function passes the options by name, as Typer does: `count(path, topic=["T"])`.
+A parameter of the type `Given` gets all of them as the user typed them, for command lines that repeat them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_origin, get_type_hints
 
+from typer.models import OptionInfo
+
 Mark = TypeVar("Mark")
+PRESENTATION = frozenset(
+    "format json format_string fields body body_limit quiet progress all jobs io_limit keep_cache".split()
+)
+"""Options that change neither a plan nor a result: how it is shown, and how fast it is found."""
 
 
 @dataclass_transform(kw_only_default=True)
@@ -43,6 +50,35 @@ class Group:
     def but(self, **changes: Any) -> Self:
         """Return the same options with other values for some of them."""
         return type(self)(**{**vars(self), **changes})
+
+    def words(self, accepted: Collection[str] | None = None) -> list[str]:
+        """Return the options that were given, as words of a command line; of `accepted` if it names some."""
+        given = {name: value for name, value in vars(self).items() if accepted is None or name in accepted}
+        return [*_words(_arguments_first(_declared(type(self))), given)]
+
+
+class Given:
+    """The options that a command was given, for a command line that runs it again with others."""
+
+    def __init__(self, name: str, declared: Iterable[Parameter], values: Mapping[str, Any]) -> None:
+        self._name = name
+        self._declared = list(declared)
+        self._values = values
+
+    def line(self, *words: str, without: Collection[str] = ()) -> str:
+        """Return the command line, for a shell: what was given, and then `words`.
+
+        Left out are the options `without`, and those that change only how a result is shown, or how fast it
+        is found.
+        """
+        import shlex
+
+        kept = {
+            name: value
+            for name, value in self._values.items()
+            if name not in without and name not in PRESENTATION
+        }
+        return shlex.join(["rmqtool", self._name, *_words(self._declared, kept), *words])
 
 
 class Only:
@@ -72,8 +108,12 @@ def with_groups(command: Callable[..., int]) -> Callable[..., int]:
     """
     groups: dict[str, tuple[type[Group], list[str]]] = {}
     shown: list[Parameter] = []
+    repeats: list[str] = []
     for parameter in signature(command, eval_str=True).parameters.values():
         kind = getattr(parameter.annotation, "__origin__", parameter.annotation)
+        if kind is Given:
+            repeats.append(parameter.name)
+            continue
         options = [parameter]
         if isinstance(kind, type) and issubclass(kind, Group):
             options = list(_options(kind, parameter))
@@ -83,18 +123,20 @@ def with_groups(command: Callable[..., int]) -> Callable[..., int]:
             place = _place(option, shown, place)
             shown.insert(place, option.replace(kind=Parameter.POSITIONAL_OR_KEYWORD))
             place += 1
-    expanded = Signature(sorted(shown, key=lambda option: option.default is not Parameter.empty))
+    expanded = Signature(_arguments_first(shown))
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> int:
         bound = expanded.bind(*args, **given)
         bound.apply_defaults()
         values = bound.arguments
+        name = command.__name__.replace("_", "-")
+        typed = {each: Given(name, expanded.parameters.values(), dict(values)) for each in repeats}
         built = {
             name: kind(**{option: values.pop(option) for option in names})
             for name, (kind, names) in groups.items()
         }
-        return command(**built, **values)
+        return command(**built, **values, **typed)
 
     run.__annotations__ = {}  # those of `expanded` count
     run.__signature__ = expanded  # type: ignore[attr-defined]
@@ -112,16 +154,51 @@ def _place(parameter: Parameter, shown: Sequence[Parameter], otherwise: int) -> 
     return otherwise
 
 
-def _options(group: type[Group], parameter: Parameter) -> Iterator[Parameter]:
-    """Return the options of a group that a command has."""
+def _arguments_first(declared: Iterable[Parameter]) -> list[Parameter]:
+    """Return the parameters, those without a default first."""
+    return sorted(declared, key=lambda option: option.default is not Parameter.empty)
+
+
+def _words(declared: Iterable[Parameter], values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words of the arguments and options whose values are not the defaults.
+
+    In `Annotated`, Typer's `default` is the first name of the option.
+    """
+    for parameter in declared:
+        value = values.get(parameter.name, parameter.default)
+        if value == parameter.default or value in (None, []):
+            continue
+        several = value if isinstance(value, list) else [value]
+        option = next((str(mark.default) for mark in _marks(parameter, OptionInfo)), None)
+        for each in several:
+            if option is None:
+                yield str(each)
+            elif isinstance(each, bool):
+                yield option.split("/")[not each]
+            else:
+                yield from (option, str(each))
+
+
+def _declared(group: type[Group]) -> list[Parameter]:
+    """Return all options of a group."""
     types: dict[str, Any] = {}
     for base in reversed(group.__mro__):
         types |= get_annotations(base)
     if any(isinstance(kind, str) for kind in types.values()):
         types = get_type_hints(group, include_extras=True)
-    names = group.OPTIONS or [name for name, kind in types.items() if get_origin(kind) is Annotated]
+    return [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=getattr(group, name, Parameter.empty), annotation=kind
+        )
+        for name, kind in types.items()
+        if get_origin(kind) is Annotated
+    ]
+
+
+def _options(group: type[Group], parameter: Parameter) -> Iterator[Parameter]:
+    """Return the options of a group that a command has."""
+    declared = {option.name: option for option in _declared(group)}
+    names = group.OPTIONS or list(declared)
     for mark in _marks(parameter, Only):
         names = mark.names
-    for name in names:
-        default = getattr(group, name, Parameter.empty)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+    yield from (declared[name] for name in names)

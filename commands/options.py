@@ -227,17 +227,20 @@ class StoreOptions(LocationOptions):
         return Store.open(self.store, announce=announce, **self.arguments())
 
     def command(self, name: str, *words: str) -> str:
-        """Return a command line that runs rmqtool on this store, for a shell."""
+        """Return a command line that runs a command on this store, for a shell.
+
+        It has all given options of the store that the command takes.
+        """
         import shlex
 
-        given: list[str] = []
-        for option, values in (
-            ("--commitlog", self.commitlog or ()),
-            ("--read-only-commitlog", self.read_only_commitlog or ()),
-            ("--broker-conf", () if self.broker_conf is None else (self.broker_conf,)),
-        ):
-            given += [word for value in values for word in (option, str(value))]
-        return shlex.join(["rmqtool", name, str(self.store), *given, *words])
+        given = self.words()
+        if len(given) > 1:
+            from importlib import import_module
+            from inspect import signature
+
+            function = getattr(import_module(f"rmqtool.commands.{name}"), name)
+            given = self.words(signature(function).parameters)
+        return shlex.join(["rmqtool", name, *given, *words])
 
 
 class StoreRootOptions(StoreOptions):
@@ -272,10 +275,6 @@ class ProfiledStoreOptions(StoreRootOptions):
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that open the store, besides its path."""
         return {**super().arguments(), "profile": self.profile}
-
-    def command(self, name: str, *words: str) -> str:
-        """Return a command line that runs rmqtool on this store, for a shell."""
-        return super().command(name, *(("--profile", self.profile) if self.profile else ()), *words)
 
 
 class SelectionOptions(Group):

@@ -10,8 +10,8 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.finding_report import report_unknown
-from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, OFFSETS_LOST
+from rmqtool.commands.groups import Given, Only, with_groups
+from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, OFFSETS_LOST, listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rmqtool.repair.plan import Applied
     from rmqtool.repair.rebuild.run import Planned, Request
 
+_TOPICS_SHOWN = 5
+_IN_PLAN = ("only", "topic", "queue")
 COLUMNS = ("state", "change", "path", "length", "problem", "reason", "detail")
 TABLE_COLUMNS = ("state", "change", "path", "length", "reason")
 
@@ -44,6 +46,7 @@ def rebuild(
     change: Annotated[options.PlanOptions, Only("apply plan write_plan backup_dir force")],
     jobs: options.Jobs = 0,
     shown: Annotated[options.RowOutput, Only("format json fields quiet progress")],
+    given: Given,
 ) -> int:
     r"""Rebuild queues, index and topics.json from the commit log.
 
@@ -70,9 +73,10 @@ def rebuild(
     topics.json counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's
     start after a crash would rebuild it.
 
-    Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, and
-    for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could
-    not be read or written; 4 when something was left or refused; 5 when the store is in use.
+    Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, when the
+    committed offsets are lost, and for a --topic or --queue that the store does not have; 2 for a usage
+    error; 3 when something could not be read or written; 4 when something was left or refused; 5 when the
+    store is in use.
     """
     from rmqtool.read import kernels
 
@@ -103,8 +107,9 @@ def rebuild(
         with store.open() as opened:
             _notes(opened, planned, output)
             unknown = _unknown(opened, planned)
-        return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unknown)
-    return _show(store, _request(only, selected), change, output, jobs)
+            lost = EXIT_FINDINGS if _is_config_lost(opened, planned) else EXIT_OK
+        return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, lost, unknown)
+    return _show(store, _request(only, selected), change, output, jobs, given)
 
 
 def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:
@@ -126,6 +131,7 @@ def _show(
     change: options.PlanOptions,
     output: Output,
     jobs: int,
+    given: Given,
 ) -> int:
     from rmqtool.repair.rebuild.run import plan
 
@@ -138,13 +144,11 @@ def _show(
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
     _notes(opened, planned, output)
-    if planned.refusals:
-        output.note(f"rmqtool: --apply is refused: {planned.refusals[0].reason}; see rmqtool recover")
-    elif planned.plan.actions:
-        words = [] if change.write_plan is None else ["--plan", str(change.write_plan)]
-        words += changes.conf_words(planned.rebuild.guessed_sizes)
-        changes.note_next_command(output, store.command("rebuild", "--apply", *words))
-    code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
+    if planned.refusals or planned.plan.actions:
+        words = changes.conf_words(planned.rebuild.guessed_sizes)
+        changes.note_next(output, given, change, planned.refusals, *words, in_plan=_IN_PLAN)
+    is_wrong = planned.is_needed or planned.rebuild.unmended or _is_config_lost(opened, planned)
+    code = EXIT_FINDINGS if is_wrong else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 
 
@@ -171,33 +175,77 @@ def _summary(planned: Planned) -> str:
     if planned.is_needed and not planned.plan.actions:
         return "an interrupted repair has to be undone"
     found = planned.rebuild
-    parts = [f"{counted(planned.plan.summary['queues'], 'queue')} to rebuild"]
+    has_queues = "queues" in planned.request.parts
+    parts = [f"{counted(planned.plan.summary['queues'], 'queue')} to rebuild"] if has_queues else []
     if found.index is not None:
         parts.append("1 index entry" if found.index.keys == 1 else f"{found.index.keys} index entries")
     kinds = Counter(action.kind for action in planned.plan.actions)
     parts += [f"{counted(count, 'file')} to {kind}" for kind, count in sorted(kinds.items())]
     if found.unmended:
         parts.append(f"{len(found.unmended)} left")
-    return ", ".join(parts) if planned.is_needed or found.unmended else "queues and index agree with the log"
+    if not planned.is_needed and not found.unmended:
+        return _agreement(planned)
+    return ", ".join(parts) + _not_examined(planned)
 
 
 def _done(planned: Planned, applied: Applied | None) -> str:
     if applied is None:
         changed = "" if planned.earlier.guard else "nothing was changed: "
-        return f"{changed}queues and index agree with the log"
+        return f"{changed}{_agreement(planned)}"
     backup = "" if applied.backup is None else f"; the previous files are in {applied.backup}"
-    return f"{counted(applied.actions, 'change')}, {format_size(applied.bytes_changed)}{backup}"
+    size = format_size(applied.bytes_changed)
+    return f"{counted(applied.actions, 'change')}, {size}{_not_examined(planned)}{backup}"
+
+
+def _agreement(planned: Planned) -> str:
+    """Say what agrees with the log: only parts and queues that were examined."""
+    wanted = planned.request
+    texts = []
+    queues = "the selected queues" if wanted.topics or wanted.queues else "queues"
+    of_log = [text for part, text in (("queues", queues), ("index", "index")) if part in wanted.parts]
+    if of_log:
+        verb = "agrees" if of_log == ["index"] else "agree"
+        texts.append(f"{' and '.join(of_log)} {verb} with the log")
+    if "config" in wanted.parts:
+        texts.append("config has nothing to rebuild")
+    return ", ".join(texts) + _not_examined(planned)
+
+
+def _not_examined(planned: Planned) -> str:
+    """Say which parts and queues were not examined, and because of which options; empty if all were."""
+    from rmqtool.repair.rebuild.run import PARTS
+
+    wanted = planned.request
+    others = ["other queues"] if wanted.topics or wanted.queues else []
+    others += [part for part in PARTS if part not in wanted.parts]
+    if not others:
+        return ""
+    verb = "was" if others in (["index"], ["config"]) else "were"
+    return f"; {listed(others)} {verb} not examined"
 
 
 def _notes(store: Store, planned: Planned, output: Output) -> None:
-    from rmqtool.read.lost_config import lost_config
-
     for text in planned.rebuild.warnings:
         output.note(f"rmqtool: {text}")
     topics = sorted({topic for topic, _ in planned.rebuild.deleted})
-    if topics:
-        names = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
-        output.note(f"rmqtool: topics.json does not have {names}: --topic rebuilds their queues")
-    messages = {topic: 1 for topic, _ in planned.rebuild.queue_ends}
-    if any(each.problem.code == OFFSETS_LOST for each in lost_config(store.layout, messages)):
+    if topics and "queues" in planned.request.parts:
+        more = [f"{len(topics) - _TOPICS_SHOWN} more"] if len(topics) > _TOPICS_SHOWN else []
+        names = listed([*topics[:_TOPICS_SHOWN], *more])
+        text = f"{names} are not in topics.json and count as deleted; --topic NAME rebuilds the queues of one"
+        if len(topics) == 1:
+            text = f"{names} is not in topics.json and counts as deleted; --topic {names} rebuilds its queues"
+        output.note(f"rmqtool: {text}")
+    if _lacks_offsets(store, planned):
         output.note(f"rmqtool: {OFFSETS_ARE_LOST}")
+
+
+def _is_config_lost(store: Store, planned: Planned) -> bool:
+    return "config" in planned.request.parts and _lacks_offsets(store, planned)
+
+
+def _lacks_offsets(store: Store, planned: Planned) -> bool:
+    """Whether the committed offsets are lost, which no rebuild restores."""
+    from rmqtool.read.lost_config import lost_config
+
+    messages = {topic: 1 for topic, _ in planned.rebuild.queue_ends}
+    return any(each.problem.code == OFFSETS_LOST for each in lost_config(store.layout, messages))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import changes, options
-from rmqtool.commands.groups import with_groups
-from rmqtool.commands.verdicts import cure, of_recover, of_repair, verdict_lines
+from rmqtool.commands.groups import Given, with_groups
+from rmqtool.commands.verdicts import LOG_MISSING, cure, of_recover, of_repair, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
@@ -72,6 +72,7 @@ def recover(
     change: options.PlanOptions,
     jobs: options.Jobs = 0,
     shown: options.ObjectOutput,
+    given: Given,
 ) -> int:
     r"""Show what a broker's start would do, and repair the store.
 
@@ -132,7 +133,7 @@ def recover(
     request = None if change.plan is not None else _request(mode, fill, broker, broker_heap)
     if change.apply:
         return _apply(store, request, change, output, shown.zone, jobs)
-    return _show(store, request, broker, change, output, shown.zone, jobs)
+    return _show(store, request, broker, change, output, shown.zone, jobs, given)
 
 
 def _no_others(others: dict[str, Any], option: str) -> None:
@@ -164,6 +165,7 @@ def _show(
     output: Output,
     zone: tzinfo | None,
     jobs: int,
+    given: Given,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
     from rmqtool.repair.plan import read_plan
@@ -188,7 +190,8 @@ def _show(
     own = found if brokers else _of_own_versions(found)
     output.write_object(found, recover_lines(own, check=explains))
     if recovery.plan.actions:
-        changes.note_next_command(output, _command(store, recovery, wanted, change.plan or change.write_plan))
+        words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
+        changes.note_next(output, given, change, recovery.refusals, *words, in_plan=_IN_PLAN)
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed or found["warnings"] else EXIT_OK
@@ -199,25 +202,6 @@ def _of_own_versions(found: Row) -> Row:
     own = [row for row in found["predictions"] if row["broker"] in found["written_by_candidates"]]
     others = [row["broker"] for row in found["predictions"] if row not in own]
     return found | {"predictions": own, "not_shown": others} if own and others else found
-
-
-def _command(
-    store: options.ProfiledStoreOptions, recovery: Recovery, request: Request, plan: Path | None
-) -> str:
-    """Return the command line that applies the plan."""
-    from rmqtool.repair.recover import DEFAULT_HEAP_BYTES
-
-    words: list[str] = []
-    if plan is not None:
-        words += ["--plan", str(plan)]
-    elif request.broker is not None:
-        words += ["--mode", request.mode, "--broker", request.broker]
-    elif request.fill != "records":
-        words += ["--fill", request.fill]
-    if plan is None and request.broker_heap_bytes != DEFAULT_HEAP_BYTES:
-        words += ["--broker-heap", str(request.broker_heap_bytes)]
-    words += changes.conf_words(recovery.plan.summary["guessed_sizes"])
-    return store.command("recover", *words, "--apply", *changes.needs(recovery.refusals))
 
 
 def _apply(
@@ -258,6 +242,7 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     return EXIT_OK
 
 
+_IN_PLAN = ("mode", "fill", "broker", "broker_heap")
 _LOST_SHOWN = 10
 _CHANGES_SHOWN = 10
 _QUEUES_SHOWN = 10
@@ -329,7 +314,7 @@ def _head(found: Row) -> Iterator[str]:
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])
     parts = [counted(count, "change")]
-    if lost or not given_up:
+    if LOG_MISSING not in found["remaining"] and (lost or not given_up):
         parts.append(f"{counted(lost, 'message')} cannot be read any more" if lost else "no message is lost")
     if given_up:
         parts.append(f"{counted(given_up, 'sound message')} given up")

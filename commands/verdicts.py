@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE
+from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import DAY_MS, HOUR_MS, format_duration
@@ -85,6 +85,8 @@ def cure(codes: Iterable[str], recover: str) -> str | None:
 
 # recover
 
+LOG_MISSING = "CL26"
+LOG_NOT_FOUND = f"The commit log was not found: {LOG_ELSEWHERE}."
 OFFSETS_LOST = "CF08"
 OFFSETS_ARE_LOST = (
     "The committed offsets of all groups are lost: after a start, groups skip messages or receive"
@@ -96,7 +98,8 @@ def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
-    sentences = list(start_sentences(found["predictions"], more=found["lost_messages"] > 0))
+    sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
+    sentences += start_sentences(found["predictions"], more=found["lost_messages"] > 0)
     if found["applied"] is None and _has_lost_offsets(found):
         sentences.append(OFFSETS_ARE_LOST)
     if found["applied"] is None:
@@ -173,7 +176,8 @@ def _plan_sentences(found: Row) -> Iterator[str]:
             topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
         text += f"; {named} {'is' if lost == 1 else 'are'} already lost"
-    yield f"{text}."
+    if not _lacks_log(found):  # without a log nothing is known of its messages
+        yield f"{text}."
     yield from _incomplete_sentence(found)
 
 
@@ -186,6 +190,10 @@ def _incomplete_sentence(found: Row) -> Iterator[str]:
         yield f"{by_name(topics, 'message')} {keep}, but may have lost keys, tags and other properties."
 
 
+def _lacks_log(found: Row) -> bool:
+    return LOG_MISSING in found["remaining"]
+
+
 def _has_lost_offsets(found: Row) -> bool:
     return any(each.startswith(OFFSETS_LOST) for each in found["warnings"])
 
@@ -194,11 +202,21 @@ def of_repair(found: Row) -> list[str]:
     """Say what to do once the plan of recover was applied."""
     if not found["applied"]["changes"]:
         return ["Nothing had to be changed."]
-    repaired = "The store is repaired. Check it, then start the broker."
+    remaining = [code for code in found["remaining"] if code != OFFSETS_LOST]
+    if remaining:
+        texts = listed([f"{code} ({BY_CODE[code].message})" for code in remaining])
+        verb = "remains" if len(remaining) == 1 else "remain"
+        sentences = [f"The plan was applied, but {texts} {verb}: do not start the broker yet."]
+    elif _has_lost_offsets(found):
+        sentences = ["The plan was applied."]
+    else:
+        sentences = ["The plan was applied. Check the store, then start the broker."]
+    if _lacks_log(found):
+        sentences.insert(0, LOG_NOT_FOUND)
     if _has_lost_offsets(found):
-        repaired = f"All that can be repaired is repaired. {OFFSETS_ARE_LOST}"
+        sentences.append(OFFSETS_ARE_LOST)
     return [
-        repaired,
+        *sentences,
         "Keep the backup until the consumers have what they need: it restores the store only as long as no"
         " broker has written to it.",
     ]
@@ -211,7 +229,7 @@ def of_info(found: Row) -> list[str]:
     """Say what the state of the store and the names and sizes of its files show."""
     state = found["state"]
     errors = [row for row in found["problems"] if row["severity"] == "error"]
-    sentences = []
+    sentences = [LOG_NOT_FOUND] if any(row["problem"] == LOG_MISSING for row in errors) else []
     if state is not None and state["repair_unfinished"]:
         sentences.append("A repair was interrupted; no broker loads the store until it is completed.")
     elif state is not None and state["lock"] == "held":

@@ -11,7 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import by_name, cure, listed
+from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
@@ -125,7 +125,8 @@ def verify(
                 progress=bar.advance,
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-        texts = [summary(report, counts), *_at_stake(opened, ranges, topics)]
+        texts = [LOG_NOT_FOUND] if LOG_MISSING in present else []
+        texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)
         texts += _next_texts(opened, store, counts, present)
     for text in texts:

@@ -117,6 +117,8 @@ _FILLS_GAP = f"rmqtool recover STORE: fills the gap{_FROM_SLAVE}"
 _RESTORES_SIZE = f"rmqtool recover STORE: restores its size{_FROM_SLAVE}"
 _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
+LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitlog DIR or --broker-conf FILE"
+"""What to ask first where a store has queues or an index, but no commit log."""
 COPY_CONFIG = (
     "while the broker is stopped, copy it to config/ from a backup or from a slave; a slave gets it from its"
     " master at every synchronisation (every 10 s with 4.9, every minute with 5.x)"
@@ -184,7 +186,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL25", "misnamed file", "error", "the file's name is not a multiple of the file size, or files overlap",
             "finds records at wrong offsets", None, "MappedFileQueue#doLoad"),
     Problem("CL26", "log missing", "error", "queues or an index exist, but the commit log has no files",
-            "deletes every consume queue", None, "CommitLog#recoverNormally, #recoverAbnormally"),
+            "deletes every consume queue", f"find the log before a broker starts: {LOG_ELSEWHERE}; if it is lost, copy it from a slave or a backup",
+            "CommitLog#recoverNormally, #recoverAbnormally"),
     Problem("CL27", "stray folder", "warning", "the commit log folder contains a folder",
             "4.x does not start; 5.x skips it", _MOVE_AWAY, "MappedFileQueue#doLoad"),
     # consume queues

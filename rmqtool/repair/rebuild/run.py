@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.problems import LOG_ELSEWHERE
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -50,10 +51,10 @@ class Request:
         if not (isinstance(parts, list) and parts and all(part in PARTS for part in parts)):
             raise FormatError("the plan's parts are none that rebuild has")
         if not (isinstance(topics, list) and all(isinstance(topic, str) for topic in topics)):
-            raise FormatError("the plan's topics are not a list of  texts")
+            raise FormatError("the plan's topics are not a list of texts")
         numbers = isinstance(queues, list) and all(type(number) is int for number in queues)
         if not numbers or not isinstance(queues, list):
-            raise FormatError("the plan's queues are not a list of  numbers")
+            raise FormatError("the plan's queues are not a list of numbers")
         return cls(tuple(parts), tuple(topics), tuple(queues))
 
 
@@ -63,6 +64,7 @@ class Planned:
 
     Attributes:
         plan: the changes.
+        request: what was examined, and is rebuilt where it is wrong.
         selection: which queues it is for.
         rebuild: what it is made of.
         refusals: why it would not be applied; none for a plan that is not needed.
@@ -71,6 +73,7 @@ class Planned:
     """
 
     plan: Plan
+    request: Request
     selection: Selection
     rebuild: Rebuild
     refusals: tuple[Refusal, ...]
@@ -93,7 +96,11 @@ def plan(
         raise UsageError("only a whole store can be rebuilt", hint="name the folder that holds commitlog")
     layout.check_forms(log=True)
     if not layout.commit_log:
-        raise RefusedError("the commit log has no files: there is nothing to rebuild from", path=layout.root)
+        raise RefusedError(
+            "the commit log has no files: there is nothing to rebuild from",
+            path=layout.root,
+            hint=LOG_ELSEWHERE,
+        )
     for path, reason in layout.unreadable:
         raise RefusedError(f"cannot be read: {reason}", path=path)
     for path in layout.commit_log_not_files:
@@ -118,7 +125,9 @@ def plan(
     mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
     result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found))
     is_needed = bool(actions) or layout.guard is not None
-    return Planned(result, selection, found, tuple(_refusals(layout)) if is_needed else (), is_needed)
+    return Planned(
+        result, request, selection, found, tuple(_refusals(layout)) if is_needed else (), is_needed
+    )
 
 
 def _refusals(layout: StoreLayout) -> Iterator[Refusal]:

@@ -7,7 +7,7 @@ Source: spec 02 sections 12.2 and 15, spec 03, design sections 2 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.versions import Broker
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
@@ -100,7 +101,8 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
     if not layout.commit_log and (layout.consume_queues or layout.batch_queues):
         found.append(
             Refusal(
-                "the commit log has no files: every queue would be emptied; look for the log first", "force"
+                "the commit log was not found, so this plan treats every message as lost: find the log first",
+                "force",
             )
         )
     return found
@@ -497,9 +499,20 @@ def _summary(
             for (topic, queue_id), (low, high) in sorted(rebuild.queue_ends.items())
         ],
         "warnings": list(warnings),
+        "remaining": list(_remaining(store, rebuild, warnings)),
         "guessed_sizes": list(rebuild.guessed_sizes),
         "replica": replica_notes(store, actions),
     }
+
+
+def _remaining(store: Store, rebuild: Rebuild, warnings: Sequence[str]) -> Iterator[str]:
+    """The codes of the errors that are known to stay when the plan is applied, each once."""
+    found = ["CL26"] if store.layout.lacks_log else []
+    found += [code for item in rebuild.unmended for code in item.problems]
+    found += [text[:4] for text in warnings]
+    for code in dict.fromkeys(found):
+        if code in BY_CODE and BY_CODE[code].severity == "error":
+            yield code
 
 
 def _incomplete_row(claim: Claim) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
     }  # fmt: skip
     found: dict[str, Any] = {
         "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
-        "guessed_sizes": [],
+        "guessed_sizes": [], "remaining": [],
         "predictions": [
             {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
             {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},
@@ -119,7 +119,7 @@ def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy,
     """Both command lines can be pasted: the check finds nothing, and the undo brings the store back."""
     root = store_copy("gap_cl02_zero_hole")
     code, out, _ = run(capfd, "recover", root, "--apply")
-    assert code == 0 and verdict(out).startswith("The store is repaired.")
+    assert code == 0 and verdict(out).startswith("The plan was applied. Check the store,")
     (check,), (undo,) = commands(out, "next"), commands(out, "undo")
     assert run(capfd, *shlex.split(check)[1:])[0] == 0
     assert run(capfd, *shlex.split(undo)[1:])[0] == 0
@@ -292,6 +292,27 @@ def test_info_of_a_store_that_names_and_sizes_show_to_be_damaged(
     _, out, _ = run(capfd, "info", root)
     assert "1 error: a file is missing between two others (CL20)." in verdict(out)
     assert commands(out, "next") == [f"rmqtool recover {root}"]
+
+
+def test_a_log_that_is_elsewhere_is_asked_for_first(store_copy: StoreCopy, capfd: Capture) -> None:
+    """By all commands; no line applies a plan without it, and what is applied all the same is no repair."""
+    root, question = (
+        store_copy("gap_cl26_log_missing"),
+        "The commit log was not found: is storePathCommitLog ",
+    )
+    assert verdict(run(capfd, "info", root)[1]).startswith(question)
+    assert run(capfd, "doctor", root, "--no-host")[1].startswith(f"verdict   {question[:40]}")
+    assert run(capfd, "verify", root)[2].splitlines()[0].startswith(question)
+    _, out, err = run(capfd, "recover", root)
+    assert (
+        verdict(out).startswith(question) and "every sound message" not in out and "no message is" not in out
+    )
+    assert "--apply is refused without --force: the commit log was not found" in err and "to apply" not in err
+    assert "to apply the plan: " in run(capfd, "recover", root, "--force")[2]
+    code, out, _ = run(capfd, "recover", root, "--apply", "--force")
+    assert code == 0 and verdict(out).startswith(question)
+    assert "but CL26 (queues or an index exist, but the commit log has no files) remains: do not start" in out
+    assert "elsewhere" in run(capfd, "rebuild", root)[2]
 
 
 def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -193,6 +193,23 @@ def test_only_one_part(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["path"] for row in rows if row["change"] == "delete"} == {"consumequeue/stray"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--only", "config"], "config has nothing to rebuild; queues and index were not examined"),
+        (["--only", "index"], "index agrees with the log; queues and config were not examined"),
+        (["--topic", "pubRetry"], "the selected queues agree with the log; other queues, index and config"),
+    ],
+)
+def test_only_what_was_examined_agrees_with_the_log(
+    store: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    breaks(store)
+    for apply in ((), ("--apply",)):
+        code, rows, err = run(capsys, store, *arguments, *apply)
+        assert (code, rows) == (0, []) and text in err
+
+
 def fail_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[Path]:
     """The `number`-th rename, from 1, and all later ones fail; what was renamed."""
     done: list[Path] = []

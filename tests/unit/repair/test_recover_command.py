@@ -8,13 +8,16 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.recover import recover_lines
+from rmqtool.commands.groups import PRESENTATION
+from rmqtool.commands.rebuild import rebuild
+from rmqtool.commands.recover import recover, recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
 from rmqtool.problems import COPY_CONFIG
@@ -254,6 +257,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
+            "remaining": [],
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
@@ -301,6 +305,51 @@ def test_a_plan_takes_the_place_of_plain_files_only(
         assert run(capsys, root, "--write-plan", str(plans / "plan"))[0] == EXIT_FINDINGS
     assert sorted(path.name for path in plans.iterdir()) == ["link", "pipe", "plan", "plan.new"]
     assert (plans / "plan.new").read_text() == "mine"
+
+
+_SHAPES_PLANS: dict[Any, dict[str, str]] = {
+    rebuild: {"only": "queues", "topic": "pubTopicO*", "queue": "0-3"},
+    recover: {"mode": "best", "fill": "none", "broker": "5.4", "broker_heap": "3000"},
+}
+
+
+@pytest.mark.parametrize("command", [rebuild, recover])
+def test_the_line_that_applies_a_plan_has_all_options_that_shaped_it(
+    command: Callable[..., int], store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each option of the command, also one that is added later; those of a plan file are in the file."""
+    root, conf, plan = store_copy("ok_540_clean"), tmp_path / "broker.conf", tmp_path / "plan"
+    conf.write_text("brokerRole=ASYNC_MASTER\n")
+    shutil.rmtree(root / "consumequeue/pubTopicOne")
+    elsewhere, expired = tmp_path / "else where", tmp_path / "expired"
+    (root / "commitlog").rename(elsewhere)
+    expired.mkdir()
+    shared = {
+        "commitlog": str(elsewhere), "read_only_commitlog": str(expired), "broker_conf": str(conf),
+        "profile": "5.4", "backup_dir": str(tmp_path / "backup"), "force": "",
+    }  # fmt: skip
+    own = _SHAPES_PLANS[command]
+    if command is recover:
+        shared |= {"tz": "UTC", "yes": ""}
+    others = {"store", "apply", "plan", "write_plan", "undo"} | PRESENTATION
+    assert set(signature(command).parameters) - others == shared.keys() | own.keys()
+
+    def words(given: dict[str, str]) -> list[str]:
+        return [word for name, value in given.items()
+                for word in (f"--{name.replace('_', '-')}", value) if word]  # fmt: skip
+
+    def line(*more: str) -> list[str]:
+        given = [command.__name__, str(root), *words(shared | own), "-j", "1", *more]
+        assert main(given) == EXIT_FINDINGS
+        (found,) = [text for text in capsys.readouterr().err.splitlines() if "apply the plan: " in text]
+        return shlex.split(found.partition("apply the plan: ")[2])
+
+    whole = line()
+    assert whole[:3] == ["rmqtool", command.__name__, str(root)]
+    assert sorted(whole[3:]) == sorted([*words(shared | own), "--apply"])
+    of_file = line("--write-plan", str(plan))
+    assert sorted(of_file[3:]) == sorted([*words(shared), "--plan", str(plan), "--apply"])
+    assert main(of_file[1:]) == 0 and (tmp_path / "backup").exists()
 
 
 @pytest.mark.parametrize(("folder", "name"), [("consumequeue", "consumequeue"), ("index", "index")])
