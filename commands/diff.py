@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,10 +109,11 @@ def diff(
     from rmqtool.storage.source import RateLimiter
 
     writer, zone = shown.writer(), shown.zone
-    with (
-        options.StoreOptions(store=store_a, commitlog=commitlog_a).open(quiet=shown.quiet) as a,
-        options.StoreOptions(store=store_b, commitlog=commitlog_b).open(quiet=shown.quiet) as b,
-    ):
+    stores = {
+        "a": options.StoreOptions(store=store_a, commitlog=commitlog_a),
+        "b": options.StoreOptions(store=store_b, commitlog=commitlog_b),
+    }
+    with stores["a"].open(quiet=shown.quiet) as a, stores["b"].open(quiet=shown.quiet) as b:
         sides = look_at(a), look_at(b)
         with writer.progress("diff", common_bytes(*sides)) as bar:
             found = compare(
@@ -125,7 +125,7 @@ def diff(
                 progress=bar.advance,
             )
         row = _with_times(found.row(), zone)
-        writer.write_object(row, lines(row, found))
+        writer.write_object(row, lines(row, found, stores))
     return _exit_code(found, common=common)
 
 
@@ -161,7 +161,11 @@ _STATUS = {
 _KINDS = {"unused": "bytes after a blank, which no broker reads", "zeros": "zeros up to the end of the file"}
 
 
-def lines(row: Row, found: Difference) -> Iterator[str]:
+Stores = Mapping[str, options.StoreOptions]
+"""The stores `a` and `b`, for command lines."""
+
+
+def lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
     """Yield the lines of a comparison: `row` is `found.row()` with times as text."""
     for name in "ab":
         yield f"{name.upper():<13}{_side_text(row[name])}"
@@ -182,8 +186,8 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
     if row["not_compared"]:
         yield f"left out     {', '.join(row['not_compared'])}: each broker has its own"
     yield from verdict_lines(of_diff(row, _result(found)))
-    yield from _carry_lines(row)
-    yield from _filled_lines(row)
+    yield from _carry_lines(row, stores)
+    yield from _filled_lines(row, stores)
 
 
 def _side_text(side: Row) -> str:
@@ -235,24 +239,24 @@ def _diverged_lines(found: Row) -> Iterator[str]:
         yield f"             {name.upper()} has {_only_text(found[name])}"
 
 
-def _carry_lines(row: Row) -> Iterator[str]:
-    """Yield the command lines that add the messages of one diverged log to the other store."""
+def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
+    """Yield for each store the command lines that add the other's messages, if it is the one that stays."""
     diverged = row["commit_log"]["diverged"] if row["commit_log"] is not None else None
     if diverged is None:
         return
     yield ""
     yield (
-        "carry over   Stop both brokers, decide which store stays, and add the other's messages to it."
-        " Run each line once: a second run adds the messages again. Delayed messages that were delivered"
+        "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
+        " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
         " already are delivered again."
     )
     for name in "ab":
-        yield from _repair_lines(name, row)
+        yield from _repair_lines(name, row, stores)
     for name, other in (("b", "a"), ("a", "b")):
-        yield from _carry_one_way(name, other, row)
+        yield from _carry_one_way(name, other, row, stores)
 
 
-def _filled_lines(row: Row) -> Iterator[str]:
+def _filled_lines(row: Row, stores: Stores) -> Iterator[str]:
     """Yield the command lines that add the messages of one side that has fillers on the other."""
     from rmqtool.check.diff import NOT_CARRIED
 
@@ -266,14 +270,14 @@ def _filled_lines(row: Row) -> Iterator[str]:
     )
     for each in ranges[:_RANGES_SHOWN]:
         limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
-        yield _carry_line(row, _OTHER[each["side"]], NOT_CARRIED, limits)
+        yield _carry_line(row, _OTHER[each["side"]], NOT_CARRIED, limits, stores)
     for name in sorted({each["side"] for each in ranges}):
         yield from _new_topic_lines(row, _OTHER[name])
     if len(ranges) > _RANGES_SHOWN:
         yield f"{'':<13}and {counted(len(ranges) - _RANGES_SHOWN, 'more range')}: --json names them"
 
 
-def _repair_lines(name: str, row: Row) -> Iterator[str]:
+def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     """Yield the line that repairs a side first, if it is damaged or was not stopped cleanly."""
     found = row["commit_log"]["diverged"][name]["carried"]
     reasons = ["was not stopped cleanly"] if row[name]["abort"] and not row[name]["live"] else []
@@ -282,28 +286,29 @@ def _repair_lines(name: str, row: Row) -> Iterator[str]:
     if row[name]["repair_unfinished"]:
         reasons.append("has an interrupted repair")
     if reasons:
-        yield f"first        {name.upper()} {' and '.join(reasons)}: repair it before a line below:"
-        yield f"{'run':<13}{shlex.join(['rmqtool', 'recover', row[name]['path'], '--apply'])}"
+        yield f"first        {name.upper()} {' and '.join(reasons)}: repair it, then compare again:"
+        yield f"{'run':<13}{stores[name].command('recover', '--apply')}"
 
 
-def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
+def _carry_one_way(name: str, other: str, row: Row, stores: Stores) -> Iterator[str]:
     """Yield what one side has that the other lacks, and the lines that carry it over."""
     diverged = row["commit_log"]["diverged"]
     found = diverged[name]["carried"]
     if diverged[name]["records"] == 0:
         return
-    label = f"{name.upper()} to {other.upper()}"
-    exclude = diverged["not_carried"]
+    label = f"if {other.upper()} stays"
+    exclude, end = diverged["not_carried"], row[name]["commit_log"]["end_offset"]
     if found is None:
         yield (
             f"{label:<13}not compared by unique key (more than 2 GiB): messages that both have are added"
             " twice"
         )
-        yield _carry_line(row, name, exclude, {"--from-offset": diverged["physical_offset"]})
+        limits = {"--from-offset": diverged["physical_offset"], "--to-offset": end}
+        yield _carry_line(row, name, exclude, limits, stores)
         yield from _new_topic_lines(row, name)
         return
     yield f"{label:<13}{_carried_text(found, name, other)}"
-    ranges, end = found["ranges"], row[name]["commit_log"]["end_offset"]
+    ranges = found["ranges"]
     if found["messages"] == found["in_other"]:
         return
     if not 1 <= len(ranges) <= _RANGES_SHOWN:
@@ -313,10 +318,9 @@ def _carry_one_way(name: str, other: str, row: Row) -> Iterator[str]:
             yield f"             the line adds {twice} a second time, which lie between the others{where}"
         ranges = [{"from_offset": diverged["physical_offset"], "to_offset": end}]
     for each in ranges:
-        limits = {"--from-offset": each["from_offset"]}
-        if each["to_offset"] != end:
-            limits["--to-offset"] = each["to_offset"]
-        yield _carry_line(row, name, exclude, limits)
+        # With both limits the line never takes messages that another line has added to the end.
+        limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
+        yield _carry_line(row, name, exclude, limits, stores)
     yield from _new_topic_lines(row, name)
 
 
@@ -330,17 +334,16 @@ def _carried_text(found: Row, name: str, other: str) -> str:
     return f"{counted(total, 'message')}: {', '.join(parts)}"
 
 
-def _carry_line(row: Row, name: str, exclude: str, limits: dict[str, int]) -> str:
+def _carry_line(row: Row, name: str, exclude: str, limits: dict[str, int], stores: Stores) -> str:
     """Return the line that adds messages of side `name` to the other store.
 
     A topic that the other store lacks is created there with as many queues as it has here.
     """
-    source, target = row[name]["path"], row[_OTHER[name]]["path"]
-    words = ["rmqtool", "dump", source, *(str(word) for pair in limits.items() for word in pair)]
-    line = shlex.join([*words, "--exclude-topic", exclude, "--json"])
+    words = [str(word) for pair in limits.items() for word in pair]
+    line = stores[name].command("dump", *words, "--exclude-topic", exclude, "--json")
     numbers = set(_new_topics(row, name).values())
     queues = ["--queues", str(numbers.pop())] if len(numbers) == 1 else []
-    append = shlex.join(["rmqtool", "append", target, "--create-topic", *queues, "--input", "-"])
+    append = stores[_OTHER[name]].command("append", "--create-topic", *queues, "--input", "-")
     return f"{'run':<13}{line} | {append}"
 
 

@@ -219,14 +219,15 @@ first: a slave's file has the same name and the same bytes. `recover` can only f
 ## Two stores have parted
 
 After a failover or a split, two brokers may each have stored messages that the other lacks, at the same
-offsets. No broker merges two such logs. Stop both brokers, and decide which store stays.
+offsets. No broker merges two such logs. Stop both brokers, and choose the store that stays.
 
 - 1. Compare. `rmqtool diff A B` shows where the logs part, how many messages only one of them has, by
 unique key, and under carry over the command lines for the next steps.
 - 2. Repair. If a store was not stopped cleanly or is damaged, run the line `rmqtool recover A --apply` that
 `diff` prints, and then `diff` again.
-- 3. Carry over. Run the printed line once: `rmqtool dump B ... --json | rmqtool append A ...`. The messages
-get new queue offsets at the end of A. A second run would add them again.
+- 3. Carry over. Run what `diff` prints for the store that stays, once. If A stays, that is
+`rmqtool dump B ... --json | rmqtool append A ...`. The messages get new queue offsets at the end of A. A
+second run would add them again.
 - 4. Check. `rmqtool diff A B` now says that no message is only in B, and `rmqtool verify A` must say: sound.
 - 5. Start the broker of A. Empty the other store before it becomes a slave of A.
 

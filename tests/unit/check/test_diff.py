@@ -166,6 +166,15 @@ def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "ahead" not in text and f"only B       {place}" not in text
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "a/commitlog").rename(elsewhere)
+    assert main(["diff", *map(str, (tmp_path / "a", tmp_path / "b")), "--commitlog-a", str(elsewhere)]) == 1
+    dump, append = (
+        f"rmqtool {name} {tmp_path / 'a'} --commitlog {elsewhere} " for name in ("dump", "append")
+    )
+    text = capfd.readouterr().out
+    assert f"\nrun          {dump}--from-offset {place} --to-offset " in text
+    assert f" --exclude-topic 'RMQ_SYS*' --json | {append}--create-topic --input -\n" in text
 
 
 def test_text_from_a_store_is_escaped(pair: Pair, capfd: Capture) -> None:

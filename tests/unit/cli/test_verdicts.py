@@ -561,20 +561,24 @@ def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, re
         write_whole(tmp_path / name, content, log_file_size=8192, shape=Shape(50, 600))
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
     assert "their logs have diverged" in verdict(out) and "\nfirst  " not in out
-    for label in ("B to A", "A to B"):
+    assert "Run only what is printed for that store, and only once" in out
+    for label, source in (("if A stays", "B"), ("if B stays", "A")):
         said, lines = lines_of(out, label)
         assert f"30 messages: {f'{len(resent)} already in' if resent else '30 only in'}" in said
-        assert f"{30 - len(resent)} only in {label[0]}" in said
+        assert f"{30 - len(resent)} only in {source}" in said
         twice = len(resent) if resent.step == 2 else 0
         assert (f"the line adds {twice} messages a second time" in out) == bool(twice)
-    for line in lines_of(out, "B to A")[1]:
+    from_a = lines_of(out, "if B stays")[1]
+    for line in lines_of(out, "if A stays")[1]:
         carry(line)
+    both = "".join(run(capfd, *shlex.split(line.partition(" | ")[0])[1:])[1] for line in from_a)
+    assert len(both.splitlines()) == 30 - len(resent) + twice  # not what came from B meanwhile
     _, out, _ = run(capfd, "dump", tmp_path / "a", "--fields", "uniq_key", "--format", "jsonl")
     assert len(out.splitlines()) == 80 + 30 - len(resent) + twice
     assert len(set(out.splitlines())) == 80 + 30 - len(resent)
     assert run(capfd, "verify", tmp_path / "a", "--severity", "error")[1] == ""
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
-    said, lines = lines_of(out, "B to A")  # a second run would add them again: no line is printed
+    said, lines = lines_of(out, "if A stays")  # a second run would add them again: no line is printed
     assert said == "30 messages: 30 already in A by unique key, 0 only in B" and lines == []
 
 
@@ -595,8 +599,8 @@ def test_new_topics_are_carried_over_with_their_queues(
     assert "3 entries of topics.json differ" in out
     assert "topics.json New: only in A: readQueueNums 2, writeQueueNums 2, perm 6" in out
     assert " append creates a topic with 4 queues, but B has other numbers (Other 3, Third 5): create" in out
-    (line,) = lines_of(out, "A to B")[1]
-    assert "--create-topic --queues 2 " in line and "--queues" not in lines_of(out, "B to A")[1][0]
+    (line,) = lines_of(out, "if B stays")[1]
+    assert "--create-topic --queues 2 " in line and "--queues" not in lines_of(out, "if A stays")[1][0]
     carry(line)
     _, out, _ = run(capfd, "info", tmp_path / "b", "--json")
     assert [each["queue_count"] for each in json.loads(out)["topics"] if each["topic"] == "New"] == [2]
@@ -611,7 +615,7 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
     for name, content in (("a", records), ("b", mine)):
         write_whole(tmp_path / name, content, log_file_size=1 << 20, shape=Shape(50, 600))
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b")
-    assert lines_of(out, "B to A")[0].endswith(
+    assert lines_of(out, "if A stays")[0].endswith(
         "30 messages: 0 only in B, 30 without a unique key may be in both"
     )
     with Store.open(tmp_path / "b") as store:
@@ -624,7 +628,7 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
     (first,) = [number for number, line in enumerate(lines) if line.startswith("first  ")]
     assert "B is damaged in 1 place" in lines[first]
     assert lines[first + 1][13:] == f"rmqtool recover {tmp_path / 'b'} --apply"
-    assert first < next(number for number, line in enumerate(lines) if line.startswith("B to A"))
+    assert first < next(number for number, line in enumerate(lines) if line.startswith("if A stays"))
     assert (
         main(["recover", str(tmp_path / "b"), "--apply", "--yes", "--backup-dir", str(tmp_path / "kept")])
         == 0
