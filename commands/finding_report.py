@@ -94,16 +94,13 @@ def report_unknown(
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
     the exit code.
     """
-    from rmqtool.read.known_topics import queue_ids, topic_names
+    from rmqtool.read.known_topics import all_topic_names, queue_ids, unknown_topics
 
-    known: set[str] = set()
-    for store in stores:
-        names = topic_names(store.layout)
-        if not store.layout.is_whole or not names:
-            return EXIT_OK
-        known |= names
+    known = all_topic_names(store.layout for store in stores)
+    if known is None:
+        return EXIT_OK
     known |= looked.topics
-    unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
+    unknown = unknown_topics(selection, known)
     whose = "the store has" if len(stores) == 1 else "the stores have"
     for name in unknown:
         print_error(f"rmqtool: {whose} no topic {name}; {_instead(name, known)}")

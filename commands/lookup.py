@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -266,7 +266,7 @@ def _kind(given: dict[str, bool]) -> str:
         raise UsageError(
             "nothing to look up",
             hint="give a message id or key after STORE, or --key, --uniq-key, --tag, --msg-id, --offset,"
-            " --queue-offset or --time",
+            " --queue-offset or --time; rmqtool dump STORE -n 5 shows keys",
         )
     return kinds[0] if kinds else "tag"
 
@@ -361,7 +361,16 @@ class _Task:
         kind = "key" if request.kind == "any" else request.kind
         assert kind in ("key", "uniq_key", "tag")
         rows = list(explain_rows(self.store, request.names, request.selection, kind, self.zone))
-        self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
+        is_short = self.writer.chosen_format == "table" and not request.selection.topics
+        shown = list(_with_hash(rows)) if is_short else rows
+        self.writer.write_rows(shown, FIELDS, TABLE_FIELDS)
+        if len(shown) < len(rows):
+            left_out = {row["topic"] for row in rows if row.get("topic")}
+            left_out -= {row["topic"] for row in shown if row.get("topic")}
+            self.writer.note(
+                f"rmqtool: {counted(len(left_out), 'topic')} without an entry of this hash"
+                f" {'is' if len(left_out) == 1 else 'are'} not shown; --topic shows the search in one"
+            )
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK
         text = "the index has no such message; without --explain rmqtool also searches what it lacks"
@@ -457,7 +466,7 @@ class _Task:
 
         unknown: dict[str, None] = {}
         unread: Counter[str] = Counter()
-        fates: list[str] = []
+        fates: dict[str, list[str]] = {}  # the messages to which the same happened
         states: set[str | None] = set()
         # Messages of one batch record have the same offset: the key distinguishes them.
         traced_places: set[tuple[str | None, int]] = set()
@@ -474,8 +483,9 @@ class _Task:
                     (unique_key(step.stored), step.stored.physical_offset) for step in fate.steps
                 )
                 traced_rows = fate.rows()
-                if len(fates) < _FATES_SHOWN:
-                    fates.append(of_trace(traced_rows))
+                name, text = of_trace(traced_rows)
+                if text in fates or len(fates) < _FATES_SHOWN:
+                    fates.setdefault(text, []).append(name)
                 unread.update({row["detail"]["reason"] for row in traced_rows if row["state"] == "no_group"})
                 for step in fate.steps:
                     seen.report(step.stored)
@@ -487,8 +497,10 @@ class _Task:
         # A table of all of them together, for its widths; each takes a while to be found.
         traced = list(map(_in_words, rows())) if self.writer.chosen_format == "table" else rows()
         self.writer.write_rows(traced, FIELDS, table_fields)
-        for text in filter(None, fates):
-            self.writer.note(f"rmqtool: {text}")
+        for text, names in fates.items():
+            if text:
+                which = names[0] if len(names) == 1 else counted(len(names), "message")
+                self.writer.note(f"rmqtool: {which}: {text}")
         if "passed" in states:
             self.writer.note(f"rmqtool: {PASSED_MEANS}")
         for text in of_topics_without_groups(unread):
@@ -579,6 +591,12 @@ class _Task:
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         queues = request.selection if request.kind == "queue_offset" else None
+        if not found and looked.without_topic:
+            code = self._nothing(request.selection)
+            self.writer.note(
+                "rmqtool: only the index was searched: --scan always also finds messages of a deleted topic"
+            )
+            return worst_exit_code(code, self._unread(queues=queues))
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
             start = self.store.commit_log.min_offset
@@ -605,12 +623,13 @@ class _Task:
         ]
         return report_unread(self.store, self.writer, queues=True, served=served)
 
-    def _nothing(self, selection: Selection, text: str) -> int:
+    def _nothing(self, selection: Selection, text: str | None = None) -> int:
         """Report that nothing was found, where it was searched, and topics that the store lacks."""
         from rmqtool.commands.finding_report import report_unknown
         from rmqtool.findings import ScanCounters
 
-        self.writer.note(f"rmqtool: {text}")
+        if text is not None:
+            self.writer.note(f"rmqtool: {text}")
         report_unknown([self.store], selection, ScanCounters(), found=False)
         return EXIT_FINDINGS
 
@@ -662,17 +681,28 @@ class _Damage:
         return self._code
 
 
+def _with_hash(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows of --explain without the searches in which no entry has the requested hash."""
+    for place, found in groupby(rows, lambda row: (row.get("file"), row.get("topic"), row.get("name"))):
+        search = list(found)
+        if place[1] is None or not all(row["result"].startswith(_WITHOUT_HASH) for row in search):
+            yield from search
+
+
+_WITHOUT_HASH = ("empty", "chain", "another hash", "the chain ")
+
+
 def _in_words(row: Row) -> Row:
     """Return a row of a trace for the table: its state in words."""
     state = row["state"]
     if row["kind"] == "group" and state == "no_group":
-        state = "no group has an offset"
+        state = "no group offset"
     if row["kind"] == "dead_letter":
         state = "gave up"
     return row | {"state": GROUP_STATES.get(state, state)}
 
 
-_FATES_SHOWN = 20  # traced messages that are summed up in a sentence
+_FATES_SHOWN = 20  # sentences on traced messages
 _NAMES_SHOWN = 5
 _NAME_MAX = 200
 _GAPS_SHOWN = 3
@@ -747,8 +777,8 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
         seen.append(f"{looked.scanned_bytes:,} bytes of the log")
     if looked.batches:
         seen.append(counted(looked.batches, "batch record"))
-    text += f"; searched {', '.join(seen)}"
-    return text
+    case = "; upper and lower case differ" if any(term.swapcase() != term for term in terms) else ""
+    return f"{text}; searched {', '.join(seen)}{case}"
 
 
 def unseen_text(looked: SearchReport) -> str:

@@ -62,12 +62,15 @@ class Filled:
     def search(self) -> list[StoredMessage]:
         """Search the log for fillers if something was not found; return those to show."""
         from rmqtool.read.fillers import candidates, has_place, ranges_of
+        from rmqtool.read.known_topics import names_only_unknown_topics
 
         request = self._request
         missing = [name for name in request.terms if name not in self.found]
         if not missing or (request.scan == "never" and not self._is_met) or not self._store.commit_log.files:
             return []
         if request.selection.limit is not None and self._hits >= request.selection.limit:
+            return []
+        if request.scan == "auto" and names_only_unknown_topics(self._store.layout, request.selection):
             return []
         layout = self._store.layout
         is_walk = not all(has_place(self._store, request, name) for name in missing)

@@ -418,11 +418,12 @@ def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
 # lookup --trace
 
 
-def of_trace(rows: Sequence[Row]) -> str:
-    """Say what became of one message, by the rows of its trace: who is past it, retries, dead letters.
+def of_trace(rows: Sequence[Row]) -> tuple[str, str]:
+    """Return which message it is, and what became of it, by the rows of its trace; empty if nothing is known.
 
-    A group whose offset is past a message may have skipped it, for example by its tag. That no group has an
-    offset is said once for all messages, by `of_topics_without_groups`.
+    That is who is past it, retries and dead letters. A group whose offset is past a message may have
+    skipped it, for example by its tag. That no group has an offset is said once for all messages, by
+    `of_topics_without_groups`.
     """
     parts = []
     steps = [row for row in rows if row["kind"] not in _NO_STEPS]
@@ -444,9 +445,7 @@ def of_trace(rows: Sequence[Row]) -> str:
             parts.append(f"{text} {shortened(name)}{times} stored {records[-1]['time']}")
     waiting = [row for row in steps if row["state"] in ("waiting", "open")]
     parts += [_WAITING[row["state"]] for row in waiting]
-    if not parts:
-        return ""
-    return f"{rows[0]['uniq_key'] or f'offset {origin}'}: {'; '.join(parts)}"
+    return str(rows[0]["uniq_key"] or f"offset {origin}"), "; ".join(parts)
 
 
 def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:

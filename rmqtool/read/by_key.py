@@ -27,6 +27,7 @@ from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import BrokenChain, Hit, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
 from rmqtool.read.key_scan import batch_hits, scan
+from rmqtool.read.known_topics import names_only_unknown_topics
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
@@ -89,7 +90,10 @@ class KeySearch:
         """
         store.layout.check_forms(log=True)
         wanted = KeyMatcher(frozenset([names] if isinstance(names, str) else names), kind)
-        return cls(store, wanted, selection or Selection(), scan, looked, progress, before_scan)
+        selection, looked = selection or Selection(), looked or SearchReport()
+        if scan == "auto" and names_only_unknown_topics(store.layout, selection):
+            looked.without_topic, scan = True, "never"
+        return cls(store, wanted, selection, scan, looked, progress, before_scan)
 
     def hits(self) -> Iterator[Hit]:
         """The hits, up to the selection's limit.

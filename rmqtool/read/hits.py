@@ -89,6 +89,7 @@ class SearchReport:
         scanned_bytes: bytes of the log that were scanned.
         batches: inner batch records that were opened.
         without_log: there is no commit log, as for an index file by itself.
+        without_topic: the store does not have the topics, so the log was not scanned.
     """
 
     def __init__(self) -> None:
@@ -106,6 +107,7 @@ class SearchReport:
         self.scanned_bytes = 0
         self.batches = 0
         self.without_log = False
+        self.without_topic = False
 
     def report(self, finding: Finding) -> None:
         """Note one damaged range of the log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_json
@@ -19,19 +19,31 @@ def topic_names(layout: StoreLayout) -> set[str]:
     return {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)} | _topics(layout).keys()
 
 
-def unknown_topics(layout: StoreLayout, selection: Selection, found: Collection[str] = ()) -> list[str]:
-    """The topics that a selection names in full and the store does not know; none if it knows no topics.
+def all_topic_names(layouts: Iterable[StoreLayout]) -> set[str] | None:
+    """The topics that the stores know; None if one of them knows none, or is only a part of a store."""
+    known: set[str] = set()
+    for layout in layouts:
+        names = topic_names(layout)
+        if not layout.is_whole or not names:
+            return None
+        known |= names
+    return known
 
-    `found` are topics that records have.
-    """
-    known = topic_names(layout)
-    if not layout.is_whole or not known:
+
+def unknown_topics(selection: Selection, known: Collection[str] | None) -> list[str]:
+    """The topics that a selection names in full and that are not `known`; see `all_topic_names`."""
+    if known is None:
         return []
-    return [
-        name
-        for name in sorted(selection.topics)
-        if not is_glob(name) and name not in known and name not in found
-    ]
+    return [name for name in sorted(selection.topics) if not is_glob(name) and name not in known]
+
+
+def names_only_unknown_topics(layout: StoreLayout, selection: Selection) -> bool:
+    """Whether a selection names topics, and the store knows none of them: likely wrong names.
+
+    Brokers' own topics count as known: topics.json does not list all of them.
+    """
+    unknown = unknown_topics(selection, all_topic_names([layout]))
+    return 0 < len(selection.topics) == len(unknown) and not any(map(is_system_topic, unknown))
 
 
 def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:

@@ -55,7 +55,7 @@ def explain_rows(
 
 def _file_row(view: IndexFile, tz: tzinfo | None) -> Row:
     header = view.header
-    usable = "usable" if view.is_plausible else "size or header are not what they can be"
+    usable = "usable" if view.is_plausible else "size or header is impossible"
     return {
         "step": "file",
         "file": view.name,

@@ -168,8 +168,9 @@ def lookup(
         kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS, `msg_id`
             offset message ids and unique keys, `any` what `msg_id` and `key` find; `offset` takes physical
             offsets, `queue_offset` those of one queue.
-        scan: `auto` scans what the index does not cover, and the whole log for names that were not found;
-            `always` scans the whole log at once; `never` scans nothing, and opens no batch record.
+        scan: `auto` scans what the index does not cover, and the whole log for names that were not found,
+            but nothing for topics that the store does not have; `always` scans the whole log at once; `never`
+            scans nothing, and opens no batch record.
         looked: records what was searched.
         progress: called with the bytes of the log that were scanned.
 

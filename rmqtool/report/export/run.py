@@ -21,7 +21,7 @@ import pyarrow as pa
 from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.findings import Progress, Report
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.read.known_topics import unknown_topics
+from rmqtool.read.known_topics import names_only_unknown_topics
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
@@ -258,7 +258,7 @@ class _Run:
 
     def _names_only_unknown_topics(self) -> bool:
         """Whether the topics of the selection are likely wrong names: then no file is written."""
-        return 0 < len(self.selection.topics) == len(unknown_topics(self.store.layout, self.selection))
+        return names_only_unknown_topics(self.store.layout, self.selection)
 
     def _begin(self, start: int) -> _Unit:
         request = self.request

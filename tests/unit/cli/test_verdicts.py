@@ -671,11 +671,11 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     assert states == {"passed", "not_passed"}
     table = Table(table_fields(rows), width=80)
     lines = table.lines([row | {"state": GROUP_STATES.get(row["state"], row["state"])} for row in rows])
-    assert max(map(len, lines)) <= 80 and "not passed" in " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= 80 and " state " in lines[0]  # never left out: it is the answer
     keys = {line.split()[0] for line in lines if "stored" in line}
     assert len(keys) == 5 and all(key.startswith("…") for key in keys)  # not cut to the same text
     _, out, err = run(capfd, "lookup", root, "--key", "ORDER_5", "--max", "1", "--trace")
-    assert "no group has an offset" in " ".join(out.split())
+    assert "no group offset" in " ".join(out.split())
     assert (out + err).count("no group has an offset for topic pubOrder") == 1
     _, out, err = run(capfd, "lookup", root, "--key", "ORDER_1", "--trace")
     assert err.count("no group has an offset for topic pubOrder (15 messages); broadcasting") == 1

@@ -173,8 +173,13 @@ def test_nothing_is_found(cases: Library, lookup: Lookup) -> None:
     store = cases.path(CLEAN)
     result = lookup(store, "--key", "nothing", "--topic", "pubBatc")
     assert (result.code, result.out) == (1, b"")
+    assert result.err.splitlines() == [
+        "rmqtool: the store has no topic pubBatc; nearest: pubBatch, pubBatchCQ",
+        "rmqtool: only the index was searched: --scan always also finds messages of a deleted topic",
+    ]
+    result = lookup(store, "--key", "nothing", "--topic", "pubBatc", "--scan", "always")
     assert "no message with key nothing; searched 3 index files, 1 topic" in result.err
-    assert "nearest: pubBatch" in result.err
+    assert "upper and lower case differ\nrmqtool: the store has no topic pubBatc; nearest: pubB" in result.err
     inside = lookup(store, "--offset", 5)
     assert inside.code == 1
     assert "inside the record at 0" in inside.err
@@ -287,6 +292,9 @@ def test_explain_shows_the_way(cases: Library, lookup: Lookup) -> None:
     assert {row["step"] for row in rows} >= {"file", "slot", "entry"}
     assert {row["physical_offset"] for row in rows if row["result"] == "found"} == set(offsets)
     assert lookup(store, "--key", "nothing", "--explain").code == 1
+    shown = lookup(store, "--key", key, "--explain", "--format", "table")
+    assert "topics without an entry of this hash are not shown; --topic" in shown.err
+    assert len(shown.out.splitlines()) < len(rows) / 4
 
 
 def test_times(cases: Library, lookup: Lookup) -> None:
