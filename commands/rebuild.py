@@ -89,27 +89,37 @@ def rebuild(
     output.check_fields(COLUMNS)  # before anything is changed
     kernels.load_kernels()
     if change.apply:
-        from rmqtool.repair.rebuild.run import rebuild_store
-
         request = None if change.plan is not None else _request(only, selected)
-        with store.open() as opened:
-            options.note_assumed_version(output, opened.written_by, "--profile")
-        planned, applied = rebuild_store(
-            store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force,
-            jobs=jobs,
-        )  # fmt: skip
-        output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
-        if planned.earlier.text is not None:
-            output.note(f"rmqtool: {planned.earlier.text}")
-        output.note(f"rmqtool: {_done(planned, applied)}")
-        if applied is not None and applied.backup is not None:
-            changes.note_undo_command(output, store, applied.backup)
-        with store.open() as opened:
-            _notes(opened, planned, output)
-            unknown = _unknown(opened, planned)
-            lost = EXIT_FINDINGS if _is_config_lost(opened, planned) else EXIT_OK
-        return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, lost, unknown)
+        return _apply(store, request, change, output, jobs)
     return _show(store, _request(only, selected), change, output, jobs, given)
+
+
+def _apply(
+    store: options.ProfiledStoreOptions,
+    request: Request | None,
+    change: options.PlanOptions,
+    output: Output,
+    jobs: int,
+) -> int:
+    from rmqtool.repair.rebuild.run import rebuild_store
+
+    with store.open() as opened:
+        options.note_assumed_version(output, opened.written_by, "--profile")
+    planned, applied = rebuild_store(
+        store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force,
+        jobs=jobs,
+    )  # fmt: skip
+    output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
+    if planned.earlier.text is not None:
+        output.note(f"rmqtool: {planned.earlier.text}")
+    output.note(f"rmqtool: {_done(planned, applied)}")
+    if applied is not None and applied.backup is not None:
+        changes.note_undo_command(output, store, applied.backup)
+    with store.open() as opened:
+        _notes(opened, planned, output)
+        unknown = _unknown(opened, planned)
+        lost = EXIT_FINDINGS if _is_config_lost(opened, planned) else EXIT_OK
+    return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, lost, unknown)
 
 
 def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:

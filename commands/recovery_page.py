@@ -229,6 +229,7 @@ unique key, and under carry over the command lines for the next steps.
 `rmqtool dump B ... --json | rmqtool append A ...`. The messages get new queue offsets at the end of A. A
 second run would add them again.
 - 4. Check. `rmqtool diff A B` now says that no message is only in B, and `rmqtool verify A` must say: sound.
+A note CP07 does no harm: the messages keep their times, which are older than those before them.
 - 5. Start the broker of A. Empty the other store before it becomes a slave of A.
 
 A topic that A lacks is created with as many queues as B has, if `diff` prints `--queues`; otherwise `diff`

@@ -154,7 +154,7 @@ def _must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> 
     allowed = {"yes": yes, "force": force, None: False}
     for refusal in refusals:
         if not allowed[refusal.needs]:
-            default = f"--{refusal.needs} does it all the same" if refusal.needs is not None else None
+            default = f"--{refusal.needs} does it anyway" if refusal.needs is not None else None
             raise RefusedError(refusal.reason, path=refusal.path, hint=refusal.hint or default)
 
 
