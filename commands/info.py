@@ -108,7 +108,7 @@ def _fitted(lines: Iterable[str], columns: int | None) -> Iterator[str]:
 def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
     """Return the command line that shows more of what the report hints at."""
     state = found["state"]
-    if found["kind"] != "store" or state is None or found["unsupported"]:
+    if found["kind"] != "store" or state is None:
         return None
     if state["repair_unfinished"]:
         return store.command("recover", "--apply")
@@ -116,8 +116,10 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
     if found["ledger"] is not None:  # recover refuses it
         return store.command("copy", "--output", "NEW") if errors else store.command("verify")
     recover = store.command("recover")
-    line = cure((row["problem"] for row in found["problems"]), recover)
-    if line is not None:
+    is_partial = bool(found["unsupported"])  # what lies elsewhere may say more of all but a damaged database
+    codes = (row["problem"] for row in found["problems"])
+    line = cure((code for code in codes if not is_partial or code.startswith("RD")), recover)
+    if line is not None or is_partial:
         return line
     return recover if state["abort"] and state["lock"] != "held" else store.command("verify")
 

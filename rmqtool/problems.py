@@ -354,9 +354,9 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("TS07", "bad index segment", "error", "the header or the slots of an index segment are wrong",
             "answers queries by key without its messages", None, "IndexStoreFile"),
     # RocksDB
-    Problem("RD01", "damaged database", "error", "a part of a file of a RocksDB database cannot be read",
+    Problem("RD01", "damaged database", "error", "a part of a file of the RocksDB database with the queues cannot be read",
             "does not start, or fails when it reads the block; of a write-ahead log, it keeps the changes before the damage",
-            "rmqtool rebuild STORE: rebuilds the database from the commit log if it holds queues (extra rocksdb)", "AbstractRocksDBStorage", input_unread=True),
+            _REWRITE_DATABASE, "AbstractRocksDBStorage", input_unread=True),
     Problem("RD02", "wrong queue end", "error", "the end that RocksDB notes for a queue does not match the unit there",
             "gives the next message the queue offset after the noted end", _REWRITE_DATABASE, "RocksDBConsumeQueueOffsetTable"),
     Problem("RD03", "wrong store time", "warning", "the store time in a RocksDB unit is not that of its record",
@@ -375,6 +375,14 @@ PROBLEMS: tuple[Problem, ...] = (
             "loads the bytes at that offset", None, "MessageRocksDBStorage#queryOffsetForIndex"),
     Problem("RD09", "wrong end of index", "error", "the end that the index in RocksDB notes is not in the log",
             "indexes no new message until the log reaches the noted end", None, "IndexRocksDBStore#buildIndex"),
+    Problem("RD10", "damaged side database", "error", "a part of a file of a RocksDB database without queues cannot be read",
+            "does not start if it is the configuration; otherwise starts without what the database holds, or fails when it reads the block",
+            "while the broker is stopped, copy the folder from a backup; if only CURRENT is missing, write the name of the MANIFEST there, and a line end,"
+            " into a new file CURRENT", "AbstractRocksDBStorage", input_unread=True),
+    Problem("RD11", "write-ahead log missing", "warning", "the write-ahead log of a RocksDB database is missing",
+            "starts without the changes that only the log held: those since the last flush, and none after a clean stop",
+            "if the broker was not stopped cleanly, copy the folder from a backup, or compare the offsets of groups before their consumers start (rmqtool stats"
+            " --by group); after a clean stop nothing is lost, and a start creates a new log", "DBImpl#RecoverLogFiles"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -18,6 +18,7 @@ from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.rocksdb.database import CURRENT
 from rmqtool.storage.unsupported import queues_part
 
@@ -132,12 +133,16 @@ def _wrong_type_text(layout: StoreLayout) -> str:
 
 
 def _open_database(loaded: Loaded, layout: StoreLayout) -> None:
-    """Load fails if RocksDB cannot open the queues' database; without one, the broker makes an empty one."""
+    """Load fails if RocksDB cannot open the queues' database; without one, the broker makes an empty one.
+
+    Without CURRENT RocksDB makes one too, but not where a write-ahead log lies (DBImpl#Recover).
+    """
     from rmqtool.broker.rocksdb import database_error
 
     part = queues_part(layout.not_written)
     if layout.rocksdb is None:
-        if part is not None and (part.path / CURRENT).is_file():
+        files = () if part is None else tuple(path.name for path, _ in Listing().files(part.path))
+        if part is not None and (CURRENT in files or any(name.endswith(".log") for name in files)):
             loaded.fails(f"RocksDB cannot open the consume queues: {part.reason}", part.path)
         return
     error = database_error(layout.rocksdb)

@@ -60,6 +60,11 @@ def why_missing(layout: StoreLayout, start: int, stop: int) -> dict[str, str]:
     return {"reason": f"not a plain file: {', '.join(sorted(names)[:_NAMED_MAX])}"} if names else {}
 
 
+def database_code(layout: StoreLayout, path: Path) -> str:
+    """The code of the problem that a file of a RocksDB database is damaged: it says whether rebuild helps."""
+    return "RD01" if layout.part_of(path) == "consumequeue" else "RD10"
+
+
 def unreadable_code(layout: StoreLayout, path: Path) -> str:
     """The code of the problem that this file or folder cannot be read."""
     name = layout.part_of(path)

@@ -1,6 +1,6 @@
 """Parts of a store that are recognised and reported, but not read: RocksDB, tiered storage.
 
-The folder `rocksdbstore/` alone means nothing: every 5.4 broker creates it, but without a table file (.sst).
+The folder `rocksdbstore/` alone means nothing: every 5.4 broker creates its database, and leaves it empty.
 
 Source: design section 2; RocksDBConsumeQueueStore, RocksDBConfigManager, MessageRocksDBStorage,
 TieredMessageStore.
@@ -19,7 +19,7 @@ from rmqtool.storage.ledger import find_ledger, ledger_folders
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import queue_id_of_name
 
-_ROCKSDB_MARK = "CURRENT"  # every RocksDB has this file
+_DATABASE_MARK = pattern(r"CURRENT|MANIFEST-\d{6,}|\d{6,}\.(sst|log)")
 _ROCKSDB_FILE = pattern(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d{6,}|\d{6,}\.(sst|log|blob)|\d{6,}\.dbtmp"
 )
@@ -34,7 +34,7 @@ _ROCKSDB_SETTINGS = (
     ("transRocksDBEnable", "half messages"),
 )
 SIDE_STORE = "index entries, timer or half messages"
-"""The content of rocksdbstore/ if it has table files and no broker.conf says which of the three."""
+"""The content of rocksdbstore/ if neither broker.conf nor its database says which of the three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,14 @@ class Unsupported:
 
     `what` is the part (`consume queues`, `config`, `commit log`, ...), `form` how it is kept. A broker writes
     `second consume queues` in addition to the queues in files. `reason` says why a part that rmqtool reads
-    otherwise cannot be read.
+    otherwise cannot be read, and `place` at which path and offset.
     """
 
     what: str
     path: Path
     form: str = "RocksDB"
     reason: str = ""
+    place: tuple[Path, int | None] | None = None
 
 
 def is_rocksdb_file(name: str) -> bool:
@@ -63,9 +64,10 @@ def queues_part(parts: Iterable[Unsupported]) -> Unsupported | None:
     return next(found, None)
 
 
-def has_database(folder: Path, listing: Listing) -> bool:
-    """Whether a folder holds a RocksDB database, or what is left of one that has lost its CURRENT."""
-    return any(path.suffix == ".sst" or path.name == _ROCKSDB_MARK for path, _ in listing.files(folder))
+def has_database(folder: Path, listing: Listing | None = None) -> bool:
+    """Whether a folder holds a RocksDB database, or what a loss of files has left of one."""
+    files = (Listing() if listing is None else listing).files(folder)
+    return any(_DATABASE_MARK.fullmatch(path.name) is not None for path, _ in files)
 
 
 def _lacks_database(
@@ -111,14 +113,14 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
     folders = listing.folders(root)
     if "config" in folders:
         for name in sorted(listing.folders(root / "config")):
-            if listing.has_file(root / "config" / name, _ROCKSDB_MARK):
+            if has_database(root / "config" / name, listing):
                 found.append(Unsupported("config", root / "config" / name))
     queues = root / "consumequeue"
     is_lost = "commitlog" in folders and _lacks_database(root, listing, conf, found)
     if is_lost or has_database(queues, listing):
         twice = not found and not _is_rocksdb(conf) and _has_queue_files(queues, listing)
         found.insert(0, Unsupported("second consume queues" if twice else "consume queues", queues))
-    if listing.has_file(root / "kvStore", _ROCKSDB_MARK):
+    if has_database(root / "kvStore", listing):
         found.append(Unsupported("pop records", root / "kvStore"))
     if (ledgers := ledger_folders(root, listing)) and find_ledger(root, listing, conf, ()) is None:
         found += (Unsupported("commit log", folder, "one of several DLedger logs") for folder in ledgers)
@@ -127,6 +129,6 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
     side_store = root / "rocksdbstore"
     if conf is not None:
         found += (Unsupported(what, side_store) for setting, what in _ROCKSDB_SETTINGS if conf.flag(setting))
-    elif any(path.suffix == ".sst" for path, _ in listing.files(side_store)):
+    elif has_database(side_store, listing):
         found.append(Unsupported(SIDE_STORE, side_store))
     return tuple(found)

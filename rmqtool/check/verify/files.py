@@ -15,9 +15,10 @@ from pathlib import Path
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
-from rmqtool.storage.out_of_reach import why_missing
+from rmqtool.storage.out_of_reach import database_code, why_missing
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath, path_at
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, has_database
 
 WAIT_S = 2.0
 """How long a broker may take to give a new file its length."""
@@ -60,6 +61,7 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
     for part in layout.unsupported:
         detail = {"what": part.what, "form": part.form, **({"reason": part.reason} if part.reason else {})}
         yield finding("UN01", layout.relative(part.path), None, None, **detail)
+    yield from _databases(layout)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
     for entry in layout.unexpected_entries:
@@ -88,6 +90,26 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
         # The size that is right is found from the content: of what cannot be read it is not known.
         if _may_read(file.path) and sizes.is_wrong(file.path, file.size, expected):
             yield finding("IX06", layout.relative(file.path), 0, file.size, expected_bytes=expected)
+
+
+def _databases(layout: StoreLayout) -> Iterator[Finding]:
+    """RocksDB databases that cannot be opened, and what the opened ones have lost of their newest changes."""
+    for path, (part, (place, offset)) in {
+        part.path: (part, part.place) for part in layout.unsupported if part.place is not None
+    }.items():
+        if part.what in QUEUES_IN_ROCKSDB and not has_database(path):
+            yield finding("RD06", layout.relative(path))
+        else:
+            code = database_code(layout, place)
+            yield finding(code, layout.relative(place), offset, None, reason=part.reason)
+    queues = None if layout.rocksdb is None else layout.rocksdb.database
+    config = () if layout.rocksdb_config is None else layout.rocksdb_config.databases
+    for database in filter(None, (queues, layout.pop, layout.rocksdb_messages, *config)):
+        for damage in database.damage:
+            code = database_code(layout, damage.path)
+            yield finding(code, layout.relative(damage.path), damage.offset, None, reason=damage.reason)
+        if database.lacks_log and database is not queues:  # brokers write queues without one
+            yield finding("RD11", layout.relative(database.folder))
 
 
 def _may_read(path: Path) -> bool:

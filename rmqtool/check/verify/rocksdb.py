@@ -1,15 +1,14 @@
 """Pass `queues`, RocksDB: what queues in files do not have. Their units are checked like any others.
 
-    a block, log or MANIFEST that cannot be read       RD01, in every database of the store
+    a block that cannot be read                        RD01, in a database without queues RD10
     `max` without its unit, or with another one        RD02
     a unit whose store time is not its record's        RD03, found by `queues`
     the noted end of dispatch against log and units    RD04
     queues that are written twice                      RD05 where the two differ
-    no database, although the broker keeps queues there RD06
 
-Not wrong: a `min` that is missing or stale, units above `max` after a cut of the log, units below the
-minimum of the log, and an end that was noted before the end of the log, as a running or killed broker leaves
-it. Source: spec 06 2.3, 2.5, 2.8.
+A database that cannot be opened is found by the pass `files`. Not wrong: a `min` that is missing or stale,
+units above `max` after a cut of the log, units below the minimum of the log, and an end that was noted before
+the end of the log, as a running or killed broker leaves it. Source: spec 06 2.3, 2.5, 2.8.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, present
 from rmqtool.storage.layout import QueueFiles, rocksdb_queue_files
-from rmqtool.storage.listing import Listing
+from rmqtool.storage.out_of_reach import database_code
 from rmqtool.storage.ranges import runs
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import OFFSET_LIMIT, RocksdbQueue, RocksdbQueues
-from rmqtool.storage.unsupported import has_database, queues_part
 
 if TYPE_CHECKING:
     from rmqtool.storage.buffers import Array
@@ -65,17 +63,12 @@ def check_rocksdb(context: Context) -> Iterator[Finding]:
 
 
 def _other_databases(context: Context) -> Iterator[Finding]:
-    """All blocks of the databases that hold no queues, or queues that cannot be read."""
-    broken = (part for part in context.layout.unsupported if part.reason)
-    seen = {None if context.layout.rocksdb is None else context.layout.rocksdb.folder}
-    for part in (*broken, *context.layout.read_only):
-        if part.path in seen:
+    """All blocks of the databases that hold no queues."""
+    queues = context.layout.rocksdb
+    for folder in dict.fromkeys(part.path for part in context.layout.read_only):
+        if queues is not None and folder == queues.folder:
             continue
-        seen.add(part.path)
-        if part is queues_part(context.layout.not_written) and not has_database(part.path, Listing()):
-            yield finding("RD06", context.name(part.path))
-            continue
-        database = Database(part.path)
+        database = Database(folder)
         try:
             yield from _files(context, database)
         finally:
@@ -89,8 +82,6 @@ def _files(context: Context, database: Database) -> Iterator[Finding]:
     except (FormatError, UnreadableError) as error:
         yield from _damaged(context, error, database.folder)
         return
-    for damage in database.damage:
-        yield finding("RD01", context.name(damage.path), damage.offset, None, reason=damage.reason)
     for family in families.values():
         for file in family.files:
             try:
@@ -114,7 +105,8 @@ def _damaged(context: Context, error: RmqtoolError, folder: Path) -> Iterator[Fi
     if isinstance(error, UnreadableError) and context.live and error.is_gone:
         context.report.vanished.add(context.name(path))
         return
-    yield finding("RD01", context.name(path), error.physical_offset, None, reason=error.message)
+    code = database_code(context.layout, path)
+    yield finding(code, context.name(path), error.physical_offset, None, reason=error.message)
 
 
 # ends

@@ -365,7 +365,9 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
     """The folders in which files are created although nothing shows their size, each with a warning."""
     if layout.broker_conf is not None:
         return
-    made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
+    made = {
+        action.path.partition("/")[0] for action in actions if action.kind == "create" and not action.database
+    }
     for folder, attribute, size in (
         ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
         ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),

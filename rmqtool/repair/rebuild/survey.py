@@ -240,6 +240,11 @@ class Survey:
         return frozenset(known | {topic for topic, _ in self.view.layout.batch_queues})
 
 
+def _is_of_queues_or_index(item: Finding) -> bool:
+    area = item.problem.code[:2]
+    return area in ("CQ", "IX") or (area == "RD" and item.path.partition("/")[0] == _QUEUE_FOLDER)
+
+
 def survey(
     view: LogView,
     options: WriteOptions,
@@ -285,7 +290,7 @@ def survey(
         of_log = [item for item in check.run() if item.problem.code == "CL12"]
         units = UnitCheck(context, queues)
         found += units.run()
-        found += (item for item in check_rocksdb(context) if item.path.startswith(_QUEUE_FOLDER))
+        found += check_rocksdb(context)
         with units.reader() as reader:
             misrouted = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
         if of_index is not None:
@@ -296,7 +301,7 @@ def survey(
         if of_index is not None:
             of_index.close()
         store.close()
-    found = [item for item in found if item.problem.code[:2] in ("CQ", "IX", "RD")]
+    found = [item for item in found if _is_of_queues_or_index(item)]
     # A file that the plan makes longer is shorter than the view says.
     failed = (file.path for file in view.layout.commit_log
               if file.path in store.failures and not view.changes(file.path))  # fmt: skip

@@ -30,7 +30,7 @@ from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.profile import WrittenBy
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_STORE
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from rmqtool.repair.salvage.model import Claim, Misplaced
 
 
-# Parts whose files are independent of the form of queues and index; an index in RocksDB, which stays as it
-# is; queues, which are rebuilt.
+# Parts that do not prevent a repair: what is independent of queues and index; an index in RocksDB, which
+# stays as it is; queues, which are rebuilt.
 _HARMLESS = frozenset(
     {"pop records", "timer messages", "half messages", "index entries", "second index entries",
-     *QUEUES_IN_ROCKSDB}
+     SIDE_STORE, *QUEUES_IN_ROCKSDB}
 )  # fmt: skip
 
 
@@ -443,6 +443,15 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         changes=bool(log.actions or rebuild.actions) or store.layout.guard is not None,
     )
     actions, warnings = list(stray_actions(store)), list(log.notes)
+    broken = {
+        part.path: part.reason
+        for part in store.layout.unsupported
+        if part.reason and part.what in _HARMLESS and part.what not in QUEUES_IN_ROCKSDB
+    }
+    warnings += [
+        f"{store.layout.relative(path)} stays as it is (RD10): {reason}; rmqtool problems RD10 says more"
+        for path, reason in broken.items()
+    ]
     warnings += [
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
     ]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rmqtool.broker.predict import BROKERS, Prediction, ScanTooLongError, load_failure, log_bytes, predict_all
+from rmqtool.broker.predict import (
+    BROKERS,
+    Prediction,
+    ScanTooLongError,
+    load_failure,
+    log_bytes,
+    predict_all,
+    rules_of,
+)
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
@@ -19,9 +27,11 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
     if is_live:
         found.omissions.append(Omission(what, "a broker is using the store"))
         return
+    in_files = store.layout.has_queues_in_files
+    brokers = tuple(broker for broker in BROKERS if in_files or rules_of(broker).reads_rocksdb)
     try:
-        failures = {broker: load_failure(store, broker) for broker in BROKERS}
-        predictions = _predictions(store, left)
+        failures = {broker: load_failure(store, broker) for broker in brokers}
+        predictions = _predictions(store, brokers, left)
     except RmqtoolError as error:
         if isinstance(error, UnreadableError):
             store.note_failure(error)
@@ -44,7 +54,7 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
     found.diagnoses += _of_starts(store, found.starts)
 
 
-def _predictions(store: Store, left: int) -> dict[str, Prediction]:
+def _predictions(store: Store, all_brokers: Sequence[str], left: int) -> dict[str, Prediction]:
     """The predictions that fit: of all brokers in one scan, else of each by itself."""
     layout = store.layout
     left -= sum(file.allocated_bytes for queue in layout.unit_queues for file in queue.files[-3:])
@@ -52,7 +62,7 @@ def _predictions(store: Store, left: int) -> dict[str, Prediction]:
         return {}
     is_whole = log_bytes(layout.commit_log, 0) <= left
     done: dict[str, Prediction] = {}
-    for brokers in (BROKERS, *((broker,) for broker in BROKERS)):
+    for brokers in (all_brokers, *((broker,) for broker in all_brokers)):
         if done.keys() >= set(brokers):
             continue
         try:

@@ -39,7 +39,7 @@ def pop_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) ->
             try:
                 record = pop_record.decode(key, value)
             except FormatError as error:
-                report(finding("RD01", name, reason=error.message))
+                report(finding("RD10", name, reason=error.message))
                 continue
             yield {
                 "group": record.group,
@@ -57,4 +57,4 @@ def pop_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) ->
             }
     except FormatError as error:
         path = layout.relative(Path(error.path)) if error.path is not None else name
-        report(finding("RD01", path, error.physical_offset, reason=error.message))
+        report(finding("RD10", path, error.physical_offset, reason=error.message))

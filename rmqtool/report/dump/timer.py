@@ -92,7 +92,7 @@ def _rocksdb_rows(
         timers = read_timers(database)
     except FormatError as error:
         name = store.layout.relative(Path(error.path or database.folder))
-        report(finding("RD01", name, error.physical_offset, reason=error.message))
+        report(finding("RD10", name, error.physical_offset, reason=error.message))
         return
     for entry in timers.entries if timers is not None else ():
         early = selection.since is not None and entry.due_ms < selection.since

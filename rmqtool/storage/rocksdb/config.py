@@ -26,9 +26,10 @@ from rmqtool.formats.rocksdb_config import GROUPS, NAMES, OFFSETS, TOPICS, Docum
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import open_file, read_head
 from rmqtool.storage.random_file import RandomFile
-from rmqtool.storage.rocksdb.database import CURRENT, Database
+from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.table import as_unreadable
 from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, mounted, status_of
+from rmqtool.storage.unsupported import has_database
 
 _SEPARATE = {TOPICS: "topics", GROUPS: "subscriptionGroups", OFFSETS: "consumerOffsets"}
 _SINGLE, _V2 = "metadata", "rdb"
@@ -50,6 +51,8 @@ class RocksdbConfig(Storage):
         """Folders of databases that cannot be read."""
         self.in_database: dict[str, Document] = {}
         """What the database holds, by the name of a file that wins over it."""
+        self.databases: tuple[Database, ...] = ()
+        """Those that were read."""
         self._state: tuple[object, ...] | None = None
 
     @cached_property
@@ -60,17 +63,16 @@ class RocksdbConfig(Storage):
     @property
     def is_v2(self) -> bool:
         """Whether it is in the form v2, which holds nothing that the broker makes by itself."""
-        return Listing().has_file(self.folder / _V2, CURRENT)
+        return has_database(self.folder / _V2)
 
     @cached_property
     def documents(self) -> dict[str, Document]:
         """The documents by the name of the file. Raises FormatError, UnreadableError."""
-        listing = Listing()
         self._state = self._changed()
-        self.failed, self.in_database = {}, {}
+        self.failed, self.in_database, self.databases = {}, {}, ()
         if self.is_v2:
             return self._read_v2()
-        if listing.has_file(self.folder / _SINGLE, CURRENT):
+        if has_database(self.folder / _SINGLE):
             found = self._read_v1({name: (self.folder / _SINGLE, *_FAMILIES[name]) for name in NAMES})
         else:
             found = self._read_v1(
@@ -81,7 +83,7 @@ class RocksdbConfig(Storage):
     def _read_v1(self, places: dict[str, tuple[Path, str, str]]) -> dict[str, Document]:
         found = {}
         for name, (folder, family, version) in places.items():
-            if not Listing().has_file(folder, CURRENT):
+            if not has_database(folder):
                 continue
             database = Database(folder)
             is_separate = folder.name in _SEPARATE.values()
@@ -90,6 +92,7 @@ class RocksdbConfig(Storage):
                 found[name] = format_.document_v1(
                     name, database.scan(family), database.get(version, format_.VERSION_KEY), forbidden
                 )
+                self.databases += (database,)
             except InputError as error:
                 error.path = error.path or folder
                 if not is_separate:
@@ -102,12 +105,14 @@ class RocksdbConfig(Storage):
     def _read_v2(self) -> dict[str, Document]:
         database = Database(self.folder / _V2)
         try:
-            return format_.documents_v2(database.scan("default"))
+            found = format_.documents_v2(database.scan("default"))
         except FormatError as error:
             error.path = error.path or database.folder
             raise
         finally:
             database.close()
+        self.databases = (database,)
+        return found
 
     def _with_file(self, name: str, document: Document) -> Document:
         texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
@@ -122,7 +127,7 @@ class RocksdbConfig(Storage):
 
     def place_of(self, name: str) -> Path | None:
         """The database, of v1 in three folders, that stands for a file; None for other forms."""
-        others = any(Listing().has_file(self.folder / each, CURRENT) for each in (_SINGLE, _V2))
+        others = any(has_database(self.folder / each) for each in (_SINGLE, _V2))
         return None if others or name not in _SEPARATE else self.folder / _SEPARATE[name]
 
     @cached_property

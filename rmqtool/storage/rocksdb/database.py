@@ -80,6 +80,8 @@ class Database:
         self.folder = folder
         self.damage: list[Damage] = []
         """Damage of write-ahead logs: the changes after it are not read."""
+        self.lacks_log = False
+        """Whether the newest write-ahead log is gone: RocksDB creates each before the MANIFEST names it."""
         self.crc32c: Callable[[bytes], int] = format_.crc32c
         """Computes checksums of blocks; a faster one may replace it."""
         self._lock = RLock()
@@ -181,6 +183,7 @@ class Database:
         first = min(family.log_number for family in families.values())
         names = (_LOG.fullmatch(name) for name, _ in Listing().entries(self.folder))
         numbers = sorted(int(match[1]) for match in names if match is not None)
+        self.lacks_log = not numbers or numbers[-1] < max(each.log_number for each in families.values())
         for number in numbers:
             if number < first:
                 continue

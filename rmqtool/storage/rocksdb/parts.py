@@ -5,6 +5,7 @@ A database that cannot be read stays there, with the reason. Source: spec 06 sec
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ def _read(layout: StoreLayout, *parts: Unsupported) -> None:
 
 
 def _broken(layout: StoreLayout, error: InputError, *parts: Unsupported) -> None:
-    reasons = {part: Unsupported(part.what, part.path, part.form, error.message) for part in parts}
+    reasons = {
+        part: replace(
+            part, reason=error.message, place=(Path(error.path or part.path), error.physical_offset)
+        )
+        for part in parts
+    }
     layout.unsupported = tuple(reasons.get(part, part) for part in layout.unsupported)
 
 
@@ -84,10 +90,10 @@ def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path
         return
     finally:
         database.close()
-    layout.rocksdb_messages = database
     named = [part for part in parts if part.what != SIDE_STORE] or [
         Unsupported(each, folder) for each in filled
     ]
+    layout.rocksdb_messages = database if named or database.lacks_log else None
     layout.unsupported = tuple(part for part in layout.unsupported if part not in parts)
     layout.read_only = (*layout.read_only, *named)
 

@@ -19,8 +19,11 @@ from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.op_records import op_of, open_half
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.repair.recover.assemble import plan_recover
+from rmqtool.repair.recover.request import Request as RecoverRequest
 from rmqtool.report.dump.pop import pop_rows
 from rmqtool.report.dump.timer import timer_rows
+from rmqtool.report.info import store_info
 from rmqtool.report.stats import pending
 from rmqtool.report.stats.overview import Request, overview
 from rmqtool.report.trace.outcome import message_fate
@@ -204,10 +207,10 @@ def test_timer_messages(cases: Library, tmp_path: Path) -> None:
     assert waiting.sizes.tolist() == [row["size"] for row in rows[3:]]
     (table,) = (path for path in (store / "rocksdbstore").glob("*.sst") if b"timeline" in path.read_bytes())
     patch(table, table.read_bytes().index(b"timeline"), b"x")
-    assert "RD01" in codes_of(store)
+    assert "RD10" in codes_of(store)
     with Store.open(store) as opened:
         assert not list(timer_rows(opened, Selection(), reported.append))
-    assert {each.problem.code for each in reported} <= {"RD01"}
+    assert {each.problem.code for each in reported} <= {"RD10"}
 
 
 def test_traces_of_timer_messages(cases: Library, tmp_path: Path) -> None:
@@ -254,13 +257,44 @@ def test_damaged_pop_records(cases: Library, tmp_path: Path) -> None:
     store = cases.copy("kind_rocksdb_540", tmp_path / "store")
     (table,) = (path for path in (store / "kvStore").glob("*.sst") if b"groupId" in path.read_bytes())
     patch(table, table.read_bytes().index(b"groupId"), b"x")
-    assert set(codes_of(store)) == {"RD01"}
+    assert set(codes_of(store)) == {"RD10"}
     reported: list[Any] = []
     with Store.open(store) as opened:
         assert not list(pop_rows(opened.layout, reported.append))
-    assert [each.problem.code for each in reported] == ["RD01"]
+    assert [each.problem.code for each in reported] == ["RD10"]
     (store / "kvStore/CURRENT").write_text("x")
-    assert set(codes_of(store)) == {"RD01", "UN01"}
+    assert set(codes_of(store)) == {"RD10", "UN01"}
+
+
+@pytest.mark.parametrize("lost", ["*.sst", "CURRENT", "MANIFEST-*", "*.log"])
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("kind_combine_index_timer_540", "consumequeue"), ("kind_combine_index_timer_540", "rocksdbstore"),
+        ("kind_rocksdb_540", "kvStore"), ("kind_rocksdb_540", "config/consumerOffsets"),
+        ("kind_config_v2_540", "config/rdb"),
+    ],
+)  # fmt: skip
+def test_lost_files_of_a_database(name: str, folder: str, lost: str, cases: Library, tmp_path: Path) -> None:
+    """Each loss is one finding that names the database, and `info` and `recover` say the same.
+
+    Only that of the write-ahead log of queues is none: a broker writes queues without it.
+    """
+    store = cases.copy(name, tmp_path / "store")
+    files = list((store / folder).glob(lost))
+    for path in files:
+        path.unlink()
+    of_queues = folder == "consumequeue"
+    wanted = ("" if of_queues else "RD11") if lost == "*.log" else "RD01" if of_queues else "RD10"
+    with Store.open(store) as opened:
+        shown = [row for row in store_info(opened)["problems"] if row["problem"].startswith("RD")]
+        plan = plan_recover(opened, RecoverRequest())
+    assert files and [row["problem"] for row in shown] == [wanted][: len(wanted)]
+    assert all(row["path"].startswith(folder) for row in shown)
+    assert {row["problem"] for row in rows_of(store)} - {"UN01", "CF02"} == {wanted} - {""}
+    said = [*plan.plan.summary["warnings"], *(each.reason for each in plan.refusals)]
+    assert any(action.database for action in plan.plan.actions) == (wanted == "RD01")
+    assert any("which rmqtool cannot repair" in each or "RD10" in each for each in said) == (wanted == "RD10")
 
 
 def test_config_in_one_database(tmp_path: Path, cases: Library) -> None:
@@ -297,8 +331,8 @@ def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -
     with Store.open(store) as opened:
         assert known_offsets(opened) == known_offsets_of(cases.path("kind_rocksdb_540"))
     rows = {row["problem"]: row for row in rows_of(store)}
-    assert set(rows) == {"UN01", "RD01", "CF02"} and rows["CF02"]["path"] == "config/topics"
-    (store / "config/consumerOffsets/CURRENT").unlink()
+    assert set(rows) == {"UN01", "RD10", "CF02"} and rows["CF02"]["path"] == "config/topics"
+    shutil.rmtree(store / "config/consumerOffsets")
     (store / "config/topics/CURRENT").write_bytes(
         (cases.path("kind_rocksdb_540") / "config/topics/CURRENT").read_bytes()
     )

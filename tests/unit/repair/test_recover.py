@@ -49,6 +49,8 @@ STAYS = {
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
     "bad_rd05_queues_differ": {"UN01"},  # the index in RocksDB
+    "gap_rd10_table_missing": {"RD10", "UN01"},
+    "gap_rd11_log_missing": {"RD11"},
     "old_cl16_queue_made_anew": {"CL16"},
 }
 OUT_OF_REACH = {

@@ -22,6 +22,7 @@ from tests.support.build_store import (
     write_store,
 )
 from tests.support.records import STORE_TIMESTAMP
+from tests.support.rocksdb_databases import write_rows
 from tests.support.stores import Library, case, real_cases
 from tests.support.trees import unchanged
 
@@ -209,8 +210,8 @@ def test_out_of_reach_but_recognised(store: Path, make: str, what: str, form: st
 
 
 def test_the_side_store_alone_is_no_sign(store: Path, tmp_path: Path) -> None:
-    write_sparse(store / "rocksdbstore/CURRENT", 1)
-    assert detect(store).unsupported == ()
+    write_rows(store / "rocksdbstore", {"default": {}, "timer": {}, "trans": {}})
+    assert detect(store).not_written == ()
     conf = tmp_path / "broker.conf"
     conf.write_text("indexRocksDBEnable=TRUE\ntransRocksDBEnable=no\n")
     assert [part.what for part in detect(store, broker_conf=conf).not_written] == ["index entries"]
