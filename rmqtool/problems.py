@@ -383,6 +383,9 @@ PROBLEMS: tuple[Problem, ...] = (
             "starts without the changes that only the log held: those since the last flush, and none after a clean stop",
             "if the broker was not stopped cleanly, copy the folder from a backup, or compare the offsets of groups before their consumers start (rmqtool stats"
             " --by group); after a clean stop nothing is lost, and a start creates a new log", "DBImpl#RecoverLogFiles"),
+    Problem("RD12", "second queue incomplete", "warning", "a queue that is written twice lacks units in RocksDB, or has units beyond the log there",
+            "gives the queue in RocksDB the end of its files, so that it loses its older units; does not start if clients are served from RocksDB (combineCQPreferCQType)",
+            _REWRITE_DATABASE, "CombineConsumeQueueStore#verifyAndInitOffsetForAllStore"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -152,7 +152,7 @@ class StartSettings:
         sets_extension = conf.text("enableConsumeQueueExt") is not None
         loaded = (conf.text("combineCQLoadingCQTypes") or "default;defaultRocksDB").lower().split(";")
         extra = conf.integer("combineCQMaxExtraSearchCommitLogFiles")
-        twice = conf.flag("rocksdbCQDoubleWriteEnable") and not _is_rocksdb(conf, "storeType")
+        twice = conf.flag("rocksdbCQDoubleWriteEnable") and not conf.is_rocksdb("storeType")
         sets_twice = conf.text("rocksdbCQDoubleWriteEnable") is not None
         sets_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
@@ -166,11 +166,7 @@ class StartSettings:
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
             extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
             combines=twice and "defaultrocksdb" in loaded if sets_twice else None,
-            serves_from_rocksdb=_is_rocksdb(conf, "combineCQPreferCQType"),
-            assigns_from_rocksdb="default" not in loaded or _is_rocksdb(conf, "combineAssignOffsetCQType"),
+            serves_from_rocksdb=conf.is_rocksdb("combineCQPreferCQType"),
+            assigns_from_rocksdb="default" not in loaded or conf.is_rocksdb("combineAssignOffsetCQType"),
             files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
         )
-
-
-def _is_rocksdb(conf: BrokerConf, name: str) -> bool:
-    return (conf.text(name) or "").lower() == "defaultrocksdb"

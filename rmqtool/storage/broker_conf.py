@@ -70,6 +70,10 @@ class BrokerConf:
         text = self.values.get(name)
         return default if text is None else text.lower() == "true"
 
+    def is_rocksdb(self, name: str) -> bool:
+        """Whether a setting that names a type of queues, such as storeType, names that in RocksDB."""
+        return (self.text(name) or "").lower() == "defaultrocksdb"
+
     def paths(self, name: str) -> tuple[Path, ...]:
         """The folders in a setting that may list several, in order."""
         pieces = (self.text(name) or "").split(PATH_SEPARATOR)

@@ -73,15 +73,17 @@ def has_database(folder: Path, listing: Listing | None = None) -> bool:
 def _lacks_database(
     root: Path, listing: Listing, conf: BrokerConf | None, config: Iterable[Unsupported]
 ) -> bool:
-    """Whether a store without RocksDB queues is of storeType defaultRocksDB, so that they are lost."""
+    """Whether a store without RocksDB queues must have them, so that they are lost.
+
+    It is of storeType defaultRocksDB, or queues are written twice, and clients are served from RocksDB.
+    """
+    if conf is not None and conf.flag("rocksdbCQDoubleWriteEnable"):
+        if conf.is_rocksdb("combineCQPreferCQType") and _has_queue_files(root / "consumequeue", listing):
+            return True
     if conf is not None and conf.text("storeType") is not None:
-        return _is_rocksdb(conf)
+        return conf.is_rocksdb("storeType")
     of_type = any(part.path.name in _CONFIG_OF_TYPE for part in config)
     return of_type and not _has_queue_files(root / "consumequeue", listing)
-
-
-def _is_rocksdb(conf: BrokerConf | None) -> bool:
-    return conf is not None and (conf.text("storeType") or "").lower() == "defaultrocksdb"
 
 
 def _has_queue_files(folder: Path, listing: Listing) -> bool:
@@ -118,7 +120,8 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
     queues = root / "consumequeue"
     is_lost = "commitlog" in folders and _lacks_database(root, listing, conf, found)
     if is_lost or has_database(queues, listing):
-        twice = not found and not _is_rocksdb(conf) and _has_queue_files(queues, listing)
+        is_of_type = conf is not None and conf.is_rocksdb("storeType")
+        twice = not found and not is_of_type and _has_queue_files(queues, listing)
         found.insert(0, Unsupported("second consume queues" if twice else "consume queues", queues))
     if has_database(root / "kvStore", listing):
         found.append(Unsupported("pop records", root / "kvStore"))

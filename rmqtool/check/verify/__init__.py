@@ -207,7 +207,7 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
         context.report.log_end = context.log_end if context.log_end >= 0 else None
         if queues is not None:
             yield from UnitCheck(context, queues).run()
-            yield from check_rocksdb(context)
+            yield from check_rocksdb(context, queues.spans.queues)
         if index is not None:
             yield from of_index
             yield from index.finish()

@@ -233,7 +233,7 @@ class Context:
         continues after the newest unit (DLedgerCommitLog#recoverAbnormally).
         """
         if self.layout.rocksdb is not None and self.layout.has_queues_in_rocksdb:
-            return self._dispatch_from_of_rocksdb(self.layout.rocksdb)
+            return self.dispatch_from_of(self.layout.rocksdb)
         if self.after_crash and self.layout.ledger is None:
             return self.recovery_start
         end = self.store.dispatched_end()
@@ -241,7 +241,7 @@ class Context:
         skips = self.store.profile.skips_dispatched and end >= 0 and not starts_file and not self.live
         return end + 1 if skips else end
 
-    def _dispatch_from_of_rocksdb(self, queues: RocksdbQueues) -> int:
+    def dispatch_from_of(self, queues: RocksdbQueues) -> int:
         """As `dispatch_from`, for queues in RocksDB: a start begins at the end that they have noted.
 
         After a clean stop that means records after it, not one that begins there; after a crash it means

@@ -4,7 +4,7 @@
     `max` without its unit, or with another one        RD02
     a unit whose store time is not its record's        RD03, found by `queues`
     the noted end of dispatch against log and units    RD04
-    queues that are written twice                      RD05 where the two differ
+    queues that are written twice                      RD05 where the two differ, RD12 where one lacks units
 
 A database that cannot be opened is found by the pass `files`. Not wrong: a `min` that is missing or stale,
 units above `max` after a cut of the log, units below the minimum of the log, and an end that was noted before
@@ -13,7 +13,7 @@ the end of the log, as a running or killed broker leaves it. Source: spec 06 2.3
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ import numpy as np
 from rmqtool.check.verify.context import Context
 from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS, unit_key
+from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS, EndKey, unit_key
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, present
@@ -33,6 +33,7 @@ from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import OFFSET_LIMIT, RocksdbQueue, RocksdbQueues
 
 if TYPE_CHECKING:
+    from rmqtool.check.verify.spans import Key, Span
     from rmqtool.storage.buffers import Array
     from rmqtool.storage.rocksdb.table import Table
 
@@ -40,8 +41,11 @@ _BLOCK = 1 << 15  # units compared at once
 _RUNS_MAX = 1000  # findings on the differences of one queue
 
 
-def check_rocksdb(context: Context) -> Iterator[Finding]:
-    """The findings on the store's databases, and on queues in RocksDB, the only ones or second ones."""
+def check_rocksdb(context: Context, spans: Mapping[Key, Span]) -> Iterator[Finding]:
+    """The findings on the store's databases, and on queues in RocksDB, the only ones or second ones.
+
+    `spans` are what the log holds of each queue.
+    """
     queues = context.layout.rocksdb
     if context.layout.queue_logs is not None:
         return
@@ -54,7 +58,7 @@ def check_rocksdb(context: Context) -> Iterator[Finding]:
         if context.layout.has_queues_in_rocksdb:
             yield from _checkpoint(context, queues)
         else:
-            yield from _twice(context, queues)
+            yield from _twice(context, queues, spans)
     except (FormatError, UnreadableError):
         return  # RD01, or gone
 
@@ -148,17 +152,54 @@ def _checkpoint(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
 # both kinds
 
 
-def _twice(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
-    """Compare where both have units. A broker begins the second queues at the end of the first ones."""
+def _twice(context: Context, queues: RocksdbQueues, spans: Mapping[Key, Span]) -> Iterator[Finding]:
+    """Compare where both have units, and the ends unless broker.conf says that they part."""
+    conf = context.layout.broker_conf
+    is_off = conf is not None and not conf.flag("rocksdbCQDoubleWriteEnable", default=True)
+    compares_ends = not (is_off or context.live or context.bounds.sample)
     with UnitReader(context.open, context.files_per_reader) as reader:
-        for key, other in queues.queues.items():
-            queue = context.layout.consume_queues.get(key)
-            if queue is None or not queue.files:
+        for key, queue in context.layout.consume_queues.items():
+            other = queues.queues.get(key)
+            if not queue.files:
                 continue
             try:
-                yield from _differences(context, reader, queue, queues, other)
+                if other is not None:
+                    yield from _differences(context, reader, queue, queues, other)
+                if compares_ends:
+                    yield from _lacking(context, reader, queue, queues, other, spans.get(key))
             except FileNotFoundError:
                 continue  # it has gone since the folder was listed
+
+
+def _lacking(
+    context: Context, reader: UnitReader, queue: QueueFiles, queues: RocksdbQueues,
+    other: RocksdbQueue | None, span: Span | None,
+) -> Iterator[Finding]:  # fmt: skip
+    """A second queue that does not end where the log and the first one do, or lacks units that are served.
+
+    Where double writing began later, it has no older units: that is wrong only if clients are served from it.
+    Not wrong either is the rest that the next start dispatches.
+    """
+    conf = context.layout.broker_conf
+    end = context.queue_ends.get(queue.key, 0) if span is None else span.next
+    first, found = (0, 0) if other is None else (other.first, other.end)
+    is_served = conf is not None and conf.is_rocksdb("combineCQPreferCQType")
+    newest = queues.ends.get(EndKey(queue.topic, True, queue.queue_id))
+    is_ahead = newest is not None and newest.physical_offset >= context.log_end >= 0
+    lacks_first = is_served and span is not None and first > span.first
+    if found == end and not lacks_first and not is_ahead:
+        return
+    if found < end and not lacks_first and not is_ahead:
+        start = max(found, queue.files[0].file_from_offset // UNIT_SIZE)
+        missing = reader.read(queue, start, 1)
+        begin = min(context.dispatch_from, context.dispatch_from_of(queues))
+        is_known = len(missing) and bool(present(missing)[0])
+        if int(missing["physical_offset"][0]) >= begin if is_known else begin <= context.log_end:
+            return
+    yield finding(
+        "RD12", context.name(queues.folder), topic=queue.topic, queue_id=queue.queue_id, end=end,
+        rocksdb_first=first, rocksdb_end=found,
+    )  # fmt: skip
 
 
 def _differ(topic: str, mine: Array, others: Array) -> Array:

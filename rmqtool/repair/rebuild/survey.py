@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rmqtool.log.frames import Frames
     from rmqtool.read.delay_levels import DelayLevels
     from rmqtool.storage.layout import StoreFile
+    from rmqtool.storage.rocksdb.queues import RocksdbQueues
     from rmqtool.storage.source import ByteSource, RateLimiter
 
 _NEVER = (1 << 63) - 1
@@ -57,6 +58,10 @@ class _LaidOver(Context):
     """A verification that sees the log as it will be."""
 
     view: LogView
+
+    def dispatch_from_of(self, queues: RocksdbQueues) -> int:
+        """See Context."""
+        return _NEVER
 
     def open(self, path: Path) -> ByteSource:
         """See Context."""
@@ -290,7 +295,7 @@ def survey(
         of_log = [item for item in check.run() if item.problem.code == "CL12"]
         units = UnitCheck(context, queues)
         found += units.run()
-        found += check_rocksdb(context)
+        found += check_rocksdb(context, queues.spans.queues)
         with units.reader() as reader:
             misrouted = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
         if of_index is not None:

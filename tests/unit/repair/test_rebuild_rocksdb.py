@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.broker.predict import predict
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_IN_USE, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, ENDS, UNIT_VALUE, UNITS, EndKey, end_key, unit_key
@@ -27,11 +28,13 @@ from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch
 from tests.support.hard_limits import mounted
 from tests.support.programs import PATIENCE_S, started
+from tests.support.recover_checks import recovered
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library, case
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import copy_tree, tree_rows, unchanged
-from tests.support.whole_store import codes_of, report_of
+from tests.support.two_sides import begin_of_record, cut_database, cut_log, lose_database
+from tests.support.whole_store import codes_of, findings_of, report_of
 
 pytestmark = pytest.mark.usefixtures("json_lines")
 
@@ -154,6 +157,35 @@ def test_both_sides_of_a_double_write(cases: Library, tmp_path: Path) -> None:
     assert rebuild(store, "--broker-conf", conf, "--apply") == EXIT_OK
     assert rows_of(store) == wanted and not codes_of(store)
     assert rebuild(store, "--broker-conf", conf) == EXIT_OK
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda root: cut_database(root, begin_of_record(root, 66), only="TopicB"), "RD12"),
+        (lambda root: cut_database(root, begin_of_record(root, 60)), "RD12"),
+        (lambda root: cut_log(root, begin_of_record(root, 60)), "RD12"),
+        (lose_database, "RD06"),
+    ],
+)
+def test_a_start_that_serves_from_rocksdb(
+    damage: Callable[[Path], object], code: str, cases: Library, tmp_path: Path
+) -> None:
+    """Whatever one side has lost, `verify` finds it, and after `recover` a start serves every message."""
+    store, conf = cases.copy(COMBINED, tmp_path / "store"), conf_of(COMBINED, tmp_path)
+    conf.write_text(f"{conf.read_text()}\ncombineCQPreferCQType=defaultRocksDB\n")
+    damage(store)
+    assert code in {each.problem.code for each in findings_of(store, broker_conf=conf)}
+    recovered(store, conf=conf, yes=True)
+    with Store.open(store, broker_conf=conf) as opened:
+        found = predict(opened, "5.4")
+    assert found.loads and not found.messages_unreachable
+    served, others = (
+        {key: (queue.min_after, queue.max_after) for key, queue in side.items() if queue.max_after}
+        for side in (found.queues, found.second_queues)
+    )
+    assert served == others
+    assert not {"CQ02", "CQ03", "CQ13", "RD05", "RD06", "RD12"} & set(codes_of(store))
 
 
 def test_single_queues_are_refused(cases: Library, tmp_path: Path, capfd: Capture) -> None:
