@@ -1,9 +1,10 @@
 """`rmqtool completion`: the script with which a shell completes the command line, and the values it offers.
 
 The script runs rmqtool for every press of the tab key, with the typed words in the environment (Typer's
-protocol). Then `complete` answers instead of a command. It lists two folders and reads two config files at
-most, up to READ_LIMIT, and prints nothing if anything fails: a message would break the line that the user
-types. Shells expand what they are given, so a name that a broker would refuse is never offered.
+protocol). Then `complete` answers instead of a command. It lists the folders of config and queues, reads one
+config file, or what stands for it in RocksDB, up to READ_LIMIT, and prints nothing if anything fails: a
+message would break the line that the user types. Shells expand what they are given, so a name that a broker
+would refuse is never offered.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def completion(shell: Shell) -> int:
 
     Completes commands and options; topics for --topic, consumer groups for --group, names of fields for
     --fields, formats, codes of problems and the like. Topics and groups are those of the STORE that was
-    typed before them. They are read from config/topics.json, config/consumerOffset.json and the names of
-    its queue folders, and from nothing else; a store at a URL or in an archive is not read at all.
+    typed before them. They are read from config/topics.json, config/consumerOffset.json, or the databases
+    that stand for them, and the names of its queue folders, and from nothing else; a store at a URL or in
+    an archive is not read at all.
 
     \b
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)
@@ -198,14 +200,14 @@ def topics(store: Path) -> list[str]:
     from rmqtool.formats import config_json
     from rmqtool.storage.config_files import TOPICS
 
-    return _names((*_keys(store / "config" / TOPICS, config_json.topics), *_folders(store)))
+    return _names((*_keys(store, TOPICS, config_json.topics), *_folders(store)))
 
 
 def groups(store: Path) -> list[str]:
     """Return the groups with committed offsets, and those with a retry topic, sorted."""
     from rmqtool.formats import config_json
 
-    named = _keys(store / "config" / "consumerOffset.json", config_json.consumer_offsets)
+    named = _keys(store, "consumerOffset.json", config_json.consumer_offsets)
     retrying = (name.removeprefix(_RETRY) for name in _folders(store) if name.startswith(_RETRY))
     return _names((*(group for _, group in named), *retrying))
 
@@ -222,14 +224,23 @@ def _folders(store: Path) -> list[str]:
         return []  # the config file may have names all the same
 
 
-def _keys(path: Path, read: Callable[[Any], Mapping[Any, Any]]) -> list[Any]:
+def _keys(store: Path, name: str, read: Callable[[Any], Mapping[Any, Any]]) -> list[Any]:
     """Return the keys of the table in a config file; none if it is missing, too large or cannot be read."""
     from rmqtool.errors import RmqtoolError
     from rmqtool.formats import config_json
-    from rmqtool.storage.config_files import read_file
+    from rmqtool.storage.config_files import FOLDER, read_file
+    from rmqtool.storage.listing import Listing
 
+    folder, listing = store / FOLDER, Listing()
+    sizes = [size for each in listing.folders(folder) for _, size in listing.files(folder / each)]
+    if sum(sizes) > READ_LIMIT:
+        return []
     try:
-        data = read_file(path, READ_LIMIT + 1)
+        if sizes:  # a configuration in RocksDB looks like its files
+            from rmqtool.storage.rocksdb.config import RocksdbConfig
+
+            folder = RocksdbConfig(folder).root
+        data = read_file(folder / name, READ_LIMIT + 1)
         return list(read(config_json.load_with_bak(data, None).document)) if len(data) <= READ_LIMIT else []
     except RmqtoolError:
         return []  # folders may have names all the same

@@ -211,6 +211,13 @@ def test_names_that_a_shell_would_expand_are_not_offered(
     assert not list((tmp_path / "empty").iterdir())
 
 
+@pytest.mark.parametrize("name", ["kind_rocksdb_540", "kind_config_v2_540"])
+def test_a_configuration_in_rocksdb(answered: Callable[..., list[str]], cases: Library, name: str) -> None:
+    store = str(cases.path(name))
+    assert "cg1" in answered("tail", store, "--group", "c")
+    assert {"TopicA", "TopicB"} <= set(answered("dump", store, "--topic", "Topic"))
+
+
 @pytest.mark.parametrize("store", ["missing", "s3://bucket/store", "hdfs://", "file", "empty", "", "'"])
 def test_without_a_store_nothing_is_offered(
     answered: Callable[..., list[str]], tmp_path: Path, store: str
@@ -272,7 +279,7 @@ def test_one_file_and_one_folder_are_read_and_nothing_is_changed(
         )
     assert len(done.stdout.splitlines()) > 3
     assert set((tmp_path / "report").read_text().splitlines()) == {
-        f"open {store / read}", f"os.scandir {store / 'consumequeue'}"
+        f"open {store / read}", f"os.scandir {store / 'config'}", f"os.scandir {store / 'consumequeue'}"
     }  # fmt: skip
 
 
