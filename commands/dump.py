@@ -95,6 +95,10 @@ def dump(
     consume queues, --from-offset and --to-offset are queue offsets. The index finds a key by its hash and
     needs the full topic name: --what index --topic TopicTest --key ID.
 
+    A batch record (BatchCQ) is one row, with the keys, tags and properties of the record, and a body that
+    holds its messages packed. The field system lists these messages: --fields system --format jsonl. A note
+    on standard error says how many batch records and messages there were.
+
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
     and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn
     last record, as a crash leaves it, is not damage. If the log is larger than a few megabytes, dump
@@ -140,7 +144,8 @@ def dump(
         if not count and selected.limit != 0:
             _note_no_match(task, kind, writer)
         if kind == "commitlog":
-            note_batch_records([opened], selection, writer)
+            shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
+            note_batch_records([opened], selection, writer, None if shows_them else task.looked.batches)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
 

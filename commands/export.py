@@ -167,6 +167,10 @@ def export(
     text files that were compressed as a whole. With --body stored or both the stored body is included, so
     append stores the same record even if its body is compressed.
 
+    A batch record (BatchCQ) is one row, as the broker stores it: with the keys, tags and properties of the
+    record, and a body that holds its messages packed. The column system lists these messages. A note on
+    standard error says how many batch records there were, and how many messages they hold.
+
     A file appears only when it is complete; an interrupted run never leaves a partial file. In a folder,
     files are named by the physical offset at which they start. With --cursor-file the cursor advances only
     after a file has appeared: successive runs export each message once, even if a run is interrupted. Log
@@ -200,7 +204,8 @@ def export(
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         _write_sums(result, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
-        note_batch_records([opened], selection, writer)
+        shows_them = request.format == "records" or "system" in (columns or ())
+        note_batch_records([opened], selection, writer, None if shows_them else result.batch_records)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 

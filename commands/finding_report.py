@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.problems import Finding
-from rmqtool.terminal import print_error
+from rmqtool.terminal import counted, print_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from rmqtool.findings import ScanCounters
+    from rmqtool.findings import BatchRecords, ScanCounters
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
 
@@ -74,8 +74,26 @@ def report_unread(
     return seen.exit_code()
 
 
-def note_batch_records(stores: Sequence[Store], selection: Selection, writer: Output) -> None:
-    """Note that names and filters do not reach messages inside of batch records, if the store has any."""
+def note_batch_records(
+    stores: Sequence[Store], selection: Selection, writer: Output, batches: BatchRecords | None = None
+) -> None:
+    """Note how many batch records were met; without any, that names and filters do not reach into them.
+
+    Args:
+        stores: the stores.
+        selection: what was selected.
+        writer: writes the note.
+        batches: the batch records among the selected ones, if they were counted and are shown packed.
+    """
+    if batches is not None and batches.records:
+        holds = "holds" if batches.records == 1 else "hold"
+        writer.note(
+            f"rmqtool: {counted(batches.records, 'batch record')} (BatchCQ) {holds}"
+            f" {counted(batches.messages, 'message')}: each counts as one, has its own keys, tags and"
+            " properties, and a body of packed messages; rmqtool dump --fields system --format jsonl shows them"
+            " singly"
+        )
+        return
     if not (selection.keys or selection.tags or selection.filter):
         return
     topics = {topic for store in stores for topic, _ in store.layout.batch_queues}

@@ -223,7 +223,11 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         f"commit log   {counted(log['files'], 'file')} of {format_size(size['value'])} ({size['from']}),"
         f" offsets {log['min_offset']} to {log['end_offset']}"
     )
-    yield f"messages     {_span(log['first_store_timestamp'], log['last_store_timestamp'], zone)}"
+    last, newest = log["last_store_timestamp"], log["newest_store_timestamp"]
+    text = _span(log["first_store_timestamp"], last, zone)
+    if last is not None and newest > last:
+        text += f" (last record); earlier records have times up to {_time(newest, zone)}"
+    yield f"messages     {text}"
     if log["last_file_used_bytes"] is not None:
         yield (
             f"last file    {format_size(log['last_file_used_bytes'])} of {format_size(size['value'])} used"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_unselected, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_batch_records, note_unselected, report_unknown
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, InputError, UsageError, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
@@ -82,6 +82,7 @@ class Queries:
                 shown = rows if self.limit is None else islice(rows, self.limit)
                 count = self.writer.write_rows(shown, result.names)
             note_unselected(scans.views, self.selection, self.writer)
+            note_batch_records([], self.selection, self.writer, scans.most_batch_records())
         self.found = self.found or count > 0
         return count
 
@@ -121,10 +122,11 @@ def sql(
     The prompt shows the first 1000 rows of a query unless --limit is given.
 
     A query only reads. It has no access to files, to the network or to extensions of DuckDB, and cannot
-    change the configuration. What needs more than --memory-limit goes to temporary files in TMPDIR, which
-    are deleted at the end. Damage that a query meets is reported on standard error. A range of the log
-    without a record is a row of its own (an offset, a size and a status) if the query reads status, as
-    SELECT * does.
+    change the configuration. A batch record (BatchCQ) is one row of messages; a note says how many batch
+    records a query read, and how many messages they hold. What needs more than --memory-limit goes to
+    temporary files in TMPDIR, which are deleted at the end. Damage that a query meets is reported on
+    standard error. A range of the log without a record is a row of its own (an offset, a size and a status)
+    if the query reads status, as SELECT * does.
 
     Exits with 1 for damage, and for a --topic or --queue that the store does not have; 2 for a usage error,
     and for a query that is not correct, does more than read or needs more memory; 3 when something could not

@@ -209,7 +209,7 @@ def stats(
             writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
         unknown = 0
         if request.scans or request.lag_by is not None:
-            note_batch_records([opened], selection, writer)
+            note_batch_records([opened], selection, writer, looked.batches)
             unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
 

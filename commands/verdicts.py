@@ -5,6 +5,7 @@ Each function takes the row that the command's `--format json` shows, with its t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -241,15 +242,20 @@ def of_info(found: Row) -> list[str]:
         count = counted(len(errors), "error")
         sentences.append(f"{count}: {first}." if len(errors) == 1 else f"{count}, the first: {first}.")
     elif not (found["unsupported"] or found["unreadable"]):
-        sentences += _of_warnings([row for row in found["problems"] if row["severity"] == "warning"])
+        warnings = [row for row in found["problems"] if row["severity"] == "warning"]
+        sentences += _of_warnings(warnings, found["queues_without_files"])
     return sentences
 
 
-def _of_warnings(warnings: Sequence[Row]) -> Iterator[str]:
+def _of_warnings(warnings: Sequence[Row], empty: Sequence[Row]) -> Iterator[str]:
     if warnings:
         count = counted(len(warnings), "warning")
         rest = "" if len(warnings) == 1 else ", the first"
         yield f"{count}{rest}: {warnings[0]['message']} ({warnings[0]['problem']})."
+    elif empty:
+        queues = by_name(Counter(row["topic"] for row in empty), "queue")
+        queues += " has no files" if len(empty) == 1 else " have no files"
+        yield f"Names and sizes of files show no damage, but {queues}; records were not read."
     else:
         yield "Names and sizes of files show no damage; records were not read."
 

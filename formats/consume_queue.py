@@ -97,6 +97,11 @@ class Unit(NamedTuple):
         """Whether this is a filler, written before the first unit of a queue that starts late."""
         return self == PRE_BLANK
 
+    @property
+    def messages(self) -> int:
+        """How many messages its record holds."""
+        return 1
+
 
 PRE_BLANK = Unit(0, _FILLER_SIZE, 0)
 """The filler unit. Source: ConsumeQueue#fillPreBlank."""
@@ -123,6 +128,11 @@ class BatchUnit(NamedTuple):
     def is_pre_blank(self) -> bool:
         """Never: a broker writes no fillers into batch queues."""
         return False
+
+    @property
+    def messages(self) -> int:
+        """How many messages its record holds."""
+        return max(self.batch_size, 1)
 
 
 class ExtUnit(NamedTuple):

@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from rmqtool.errors import FormatError
 from rmqtool.formats.declare import Layout
-from rmqtool.formats.java import hash_map_order, java_utf8_decode, java_utf8_encode
+from rmqtool.formats.java import hash_map_order, java_utf8_decode, java_utf8_encode, parse_integer
 from rmqtool.formats.message import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE, masked_crc
 from rmqtool.formats.parts import Bytes, Struct
 
@@ -170,6 +170,16 @@ def keys_of(properties: Mapping[str, str]) -> list[str]:
     Source: IndexService#buildIndex.
     """
     return [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+
+
+def batch_count(properties: Mapping[str, str]) -> int:
+    """The messages in a batch record (sys_flag 80), as a broker counts them; 1 if it cannot.
+
+    Source: CommitLog#checkMessageAndReturnSize.
+    """
+    if INNER_BASE not in properties or INNER_NUM not in properties:
+        return 1
+    return max(parse_integer(properties[INNER_NUM], 1 << 15) or 1, 1)
 
 
 def property_crc_bytes(record: bytes | memoryview) -> bytes:

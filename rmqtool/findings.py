@@ -17,12 +17,26 @@ Progress = Callable[[int], None]
 
 
 @dataclass
+class BatchRecords:
+    """How many of the selected records are batch records (BatchCQ), and how many messages these hold."""
+
+    records: int = 0
+    messages: int = 0
+
+    def add(self, records: int, messages: int) -> None:
+        """Count `records` more, with `messages` messages."""
+        self.records += records
+        self.messages += messages
+
+
+@dataclass
 class ScanCounters:
     """Counters of the records that a scan has passed, selected or not.
 
     `records` counts them; `first_ms` and `last_ms` are their smallest and largest store timestamp, ms
     since 1970. `topics` holds the topics of selected records that the selection names literally. `paused` is
-    the physical offset at which the scan was stopped early; None if it reached its end.
+    the physical offset at which the scan was stopped early; None if it reached its end. `batches` counts the
+    batch records among the selected ones.
     """
 
     records: int = 0
@@ -30,6 +44,7 @@ class ScanCounters:
     last_ms: int | None = None
     topics: set[str] = field(default_factory=set)
     paused: int | None = None
+    batches: BatchRecords = field(default_factory=BatchRecords)
 
     def add(self, records: int, first_ms: int, last_ms: int) -> None:
         """Counts `records` more, stored between the two times (ms since 1970)."""

@@ -57,6 +57,11 @@ class Span(NamedTuple):
     max_offset: int
     last: Unit | BatchUnit | None
 
+    @property
+    def messages(self) -> int:
+        """How many messages a broker would serve; a batch queue without a unit has -1 as its minimum."""
+        return max(self.max_offset - max(self.min_offset, 0), 0)
+
 
 class End(NamedTuple):
     """Where a queue of 20-byte units ends, as `newest` has seen it.

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rmqtool.findings import Progress, ScanCounters
-from rmqtool.formats import body
+from rmqtool.formats import body, properties
+from rmqtool.formats.message import INNER_BATCH
 from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of
 from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.message.rows import OK
@@ -94,6 +95,9 @@ def log_items(
                 left = None if left is None else left - 1
                 if event.message.topic in selection.topics:
                     looked.topics.add(event.message.topic)
+                if event.message.sys_flag & INNER_BATCH:
+                    found = properties.decode(event.message.properties_bytes)
+                    looked.batches.add(1, properties.batch_count(found))
                 yield event
             if pause is not None and event.end >= pause:
                 looked.paused = event.end

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import UsageError
-from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.findings import BatchRecords, Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
-from rmqtool.formats.message import COMPRESSED
+from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
+from rmqtool.log.dispatch import dispatch_columns
 from rmqtool.log.events import LogGap
 from rmqtool.log.frames import Frames
 from rmqtool.message.column_arrays import (
@@ -142,10 +143,11 @@ _FULL = 4
 
 @dataclass(frozen=True)
 class BatchWithFindings:
-    """A batch, and the findings on its records."""
+    """A batch, and the findings on its records; how many are batch records, and the messages in these."""
 
     batch: pa.RecordBatch
     findings: list[Finding]
+    batch_records: tuple[int, int] = (0, 0)
 
 
 Step = BatchWithFindings | LogGap | BytesScanned
@@ -167,6 +169,7 @@ def message_batches(
     report: Report | None = None,
     progress: Progress | None = None,
     looked: ScanCounters | None = None,
+    batch_records: BatchRecords | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The selected messages in the log's order, as batches of `arrow_schema(columns, names=names)`.
 
@@ -185,6 +188,7 @@ def message_batches(
         report: called for damaged ranges, and for records of which the walk or `status` says so.
         progress: called with the bytes of log that were passed.
         looked: counts the records that were examined; then `jobs` is 1.
+        batch_records: counts the batch records among the messages.
 
     `status` holds CL14 and UN01 only where `body` is `plain`.
 
@@ -201,12 +205,15 @@ def message_batches(
         raise UsageError("only one thread counts what it looks at")
     due = due_of(store) if "system" in wanted else None
     maker = _Maker(schema, wanted, body, max_rows, min(max_bytes, _MAX_BYTES_LIMIT), selection.limit, due)
-    return _messages(store, selection, access, maker, jobs, crc, hold_s, report, progress, looked)
+    maker.counts_batches = batch_records is not None
+    batches = BatchRecords() if batch_records is None else batch_records
+    return _messages(store, selection, access, maker, jobs, crc, hold_s, report, progress, looked, batches)
 
 
 def _messages(
     store: Store, selection: Selection, access: Access | None, maker: _Maker, jobs: int, crc: bool,
     hold_s: float | None, report: Report | None, progress: Progress | None, looked: ScanCounters | None,
+    batch_records: BatchRecords,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
@@ -223,7 +230,7 @@ def _messages(
     pending = _Pending(maker, hold_s)
     reading.begin()
     with closing(readers), closing(in_order(ranges, steps, jobs)) as tasks:
-        yield from _reported(tasks, reading, maker, pending)
+        yield from _reported(tasks, reading, maker, pending, batch_records)
     yield from pending.rest()
 
 
@@ -236,8 +243,9 @@ def _shared(store: Store, access: Access, jobs: int) -> tuple[LogRange, ...]:
 
 
 def _reported(
-    tasks: Iterable[tuple[LogRange, Iterable[Step]]], reading: Reading, maker: _Maker, pending: _Pending
-) -> Iterator[pa.RecordBatch]:
+    tasks: Iterable[tuple[LogRange, Iterable[Step]]], reading: Reading, maker: _Maker, pending: _Pending,
+    batch_records: BatchRecords,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """The batches of all ranges; everything else is reported."""
     for each, found in tasks:
         reading.come_to(each.start)
@@ -245,6 +253,7 @@ def _reported(
             if isinstance(step, BatchWithFindings):
                 for wrong in step.findings:
                     reading.report(wrong)
+                batch_records.add(*step.batch_records)
                 yield from pending.add(step.batch)
             elif isinstance(step, BytesScanned):
                 reading.passed(step.count)
@@ -291,10 +300,21 @@ def frame_batches(
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
     with closing(RangeReader(store, selection, access, crc=crc, window=WINDOW, looked=looked)) as reader:
-        yield from _frames(reader, reading, access, selection.limit)
+        yield from _frames(reader, reading, access, selection.limit, looked)
 
 
-def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | None) -> Iterator[FrameBatch]:
+def batch_records_of(frames: Frames, mask: Array | None = None) -> tuple[int, int]:
+    """How many of the records, or of those of `mask`, are batch records; how many messages these hold."""
+    is_batch = (frames.rows["sys_flag"] & INNER_BATCH) != 0
+    places = np.flatnonzero(is_batch if mask is None else is_batch & mask)
+    if not len(places):
+        return 0, 0
+    return len(places), int(dispatch_columns(frames.at(places)).inner_count.clip(1).sum())
+
+
+def _frames(
+    reader: RangeReader, reading: Reading, access: Access, left: int | None, looked: ScanCounters | None
+) -> Iterator[FrameBatch]:
     reading.begin()
     for each in access.ranges:
         reading.come_to(each.start)
@@ -309,6 +329,8 @@ def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | N
                 if len(places):
                     for wrong in _record_findings(item.frames.rows, item.file, item.mask):
                         reading.report(wrong)
+                    if looked is not None:
+                        looked.batches.add(*batch_records_of(item.frames, item.mask))
                     yield item
             elif isinstance(item, BytesScanned):
                 reading.passed(item.count)
@@ -344,6 +366,7 @@ class _Maker:
         self._judges_bodies = body == "plain" and "status" in wanted
         self._left = left
         self._due_of = due_of
+        self.counts_batches = False
 
     @property
     def window(self) -> int:
@@ -405,7 +428,8 @@ class _Maker:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         else:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
-        return BatchWithFindings(batch, list(self._findings(chunk)))
+        counts = batch_records_of(chunk.frames) if self.counts_batches else (0, 0)
+        return BatchWithFindings(batch, list(self._findings(chunk)), counts)
 
     def _findings(self, chunk: Chunk) -> Iterator[Finding]:
         if "status" not in self._wanted:

@@ -81,7 +81,7 @@ def store_info(store: Store) -> Info:
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
     commit_log, ledger, queue_logs, copies, topics, topics_without_queue, has_batch_queues, index,
-    checkpoint, epochs, state,
+    queues_without_files, checkpoint, epochs, state,
     behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input lacks are None.
     `problems` are findings from the names and sizes of files, and from the ends of queues and index.
     """
@@ -108,13 +108,17 @@ def store_info(store: Store) -> Info:
         "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
             "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",
             "index_slots", "index_entries")},
-        "commit_log": _commit_log(store, tail, heads[0] if heads else None),
+        "commit_log": _commit_log(store, tail, heads, index),
         "ledger": _ledger(store, unreadable),
         "queue_logs": _queue_logs(store, spans),
         "copies": _copies(layout),
         "topics": _topics(spans),
         "topics_without_queue": _without_queue(store),
         "has_batch_queues": bool(layout.batch_queues),
+        "queues_without_files": [
+            {"topic": queue.topic, "queue_id": queue.queue_id}
+            for queue in layout.unit_queues if not queue.files
+        ],
         "index": index,
         "checkpoint": None if checkpoint is None else {
             name: getattr(checkpoint, name) for name in (
@@ -142,8 +146,8 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
     """Findings from the names and sizes of files, and missing config files."""
     yield from check_files(store.layout, store.profile, live=store.live)
     messages: dict[str, int] = {}
-    for (topic, _), (low, high, _) in spans.items():
-        messages[topic] = messages.get(topic, 0) + max(high - low, 0)
+    for (topic, _), span in spans.items():
+        messages[topic] = messages.get(topic, 0) + span.messages
     yield from lost_config(store.layout, messages)
 
 
@@ -180,10 +184,18 @@ def _spans(store: Store, unreadable: _Unreadable) -> Spans:
     return spans
 
 
-def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
+def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None) -> Info | None:
+    """The log's files, offsets and times; `newest_store_timestamp` is the latest that is known.
+
+    The last record is not always the newest: `append` and `copy` keep the times of messages.
+    """
     layout = store.layout
     if not layout.commit_log or layout.queue_logs is not None:
         return None
+    first = heads[0] if heads else None
+    times = [head.store_timestamp for head in (*heads, *filter(None, (tail.last,)))]
+    if index is not None and index["last_physical_offset"] < tail.end:
+        times.append(index["last_timestamp"])
     return {
         "files": len(layout.commit_log),
         "folders": [str(folder) for folder in layout.commit_log_folders],
@@ -192,6 +204,7 @@ def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
         "end_offset": tail.end,
         "first_store_timestamp": first.store_timestamp if first else None,
         "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
+        "newest_store_timestamp": max(times) if tail.last else None,
         "last_file_used_bytes": _used(layout.commit_log, tail.end),
     }
 
@@ -263,10 +276,11 @@ def _used(files: tuple[StoreFile, ...], end: int) -> int | None:
 def _topics(spans: Spans) -> list[Info]:
     """The queues of each topic with the offsets that a broker would serve."""
     topics: dict[str, list[Info]] = {}
-    for (topic, queue_id), (low, high, _) in spans.items():
-        topics.setdefault(topic, []).append(
-            {"queue_id": queue_id, "min_offset": low, "max_offset": high, "messages": max(high - low, 0)}
-        )
+    for (topic, queue_id), span in spans.items():
+        topics.setdefault(topic, []).append({
+            "queue_id": queue_id, "min_offset": span.min_offset, "max_offset": span.max_offset,
+            "messages": span.messages,
+        })  # fmt: skip
     return [
         {
             "topic": topic,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from rmqtool.errors import InputError
 from rmqtool.problems import Finding
-from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import Store
 
 _SEARCHES_MAX = 20_000  # queues times ranges; each is a bisection
@@ -33,11 +32,12 @@ def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
 
 
 def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str, int] | None:
-    """How many messages of each topic begin in ranges [start, stop) of the log and are not sound, by queues.
+    """How many messages in ranges [start, stop) of the log are not sound, for each topic, by the queues.
 
-    A message in several queues counts once, a message in no queue does not. A range may begin with a record
-    that is sound but for its end. None if there are too many queues and ranges, or too many units in them, or
-    the queues cannot be read.
+    A message in several queues counts once, a message in no queue does not; a batch record counts as the
+    messages in it. A range may begin with a record that is sound but for its end, or inside a record that is
+    not sound. None if there are too many queues and ranges, or too many units in them, or the queues cannot
+    be read.
     """
     try:
         queues = store.queues
@@ -51,24 +51,25 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
     for (topic, _), queue in queues.items():
         try:
             for start, stop in ranges:
-                numbers = range(queue.number_after(start - 1), queue.number_after(stop - 1))
-                left -= len(numbers)
+                first = max(queue.number_after(start - 1) - 1, queue.start)  # it may reach into the range
+                numbers = range(first, queue.number_after(stop - 1))
+                left -= max(len(numbers) - 1, 0)
                 if left < 0:
                     return None
-                offsets = (_offset_if_lost(store, queue, number) for number in numbers)
-                lost = {offset for offset in offsets if offset is not None} - found
-                found |= lost
-                if lost:
-                    counts[topic] = counts.get(topic, 0) + len(lost)
+                for number in numbers:
+                    unit = queue.by_number(number)
+                    if unit is None or unit.is_pre_blank or unit.physical_offset + unit.size <= start:
+                        continue
+                    if unit.physical_offset in found or _is_sound(store, unit.physical_offset):
+                        continue
+                    found.add(unit.physical_offset)
+                    counts[topic] = counts.get(topic, 0) + unit.messages
         except InputError:  # a queue that cannot be read is a finding
             continue
     return counts
 
 
-def _offset_if_lost(store: Store, queue: AnyQueue, number: int) -> int | None:
-    """The physical offset to which a unit points, if no sound record is there."""
-    unit = queue.by_number(number)
-    if unit is None:
-        return None
-    stored = store.find(unit.physical_offset)
-    return unit.physical_offset if stored is None or stored.status else None
+def _is_sound(store: Store, physical_offset: int) -> bool:
+    """Whether a sound record is at an offset."""
+    stored = store.find(physical_offset)
+    return stored is not None and not stored.status

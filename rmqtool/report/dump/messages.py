@@ -176,6 +176,7 @@ class MessageDump:
         batches = message_batches(
             self._store, way.selection, columns=maker.reads, access=way.access, body=maker.body,
             hold_s=_HOLD_S, report=self._report, progress=self._progress, looked=self._looked,
+            batch_records=self._looked.batches,
         )  # fmt: skip
         for batch in batches:
             yield maker.lines(self._store, batch)
@@ -187,6 +188,7 @@ class MessageDump:
         batches = message_batches(
             self._store, way.selection, columns=maker.reads, access=way.access, body=maker.body,
             hold_s=_HOLD_S, report=self._report, progress=self._progress, looked=self._looked,
+            batch_records=self._looked.batches,
         )  # fmt: skip
         missing = -self._given % maker.block_rows or (0 if self._given else maker.block_rows)
         for batch in batches:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import InputError, RefusedError, UsageError
-from rmqtool.findings import Progress, Report
+from rmqtool.findings import BatchRecords, Progress, Report
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.known_topics import names_only_unknown_topics
 from rmqtool.read.log_items import end_of_selection
@@ -52,6 +52,7 @@ class ExportResult:
         lost: physical offsets [from, to) that the log no longer has and no run has exported; None if none.
         next_offset: physical offset at which the next run continues.
         resumed: the output of the previous run, if it was found to be complete and counts.
+        batch_records: the batch records among the messages: each is one row.
     """
 
     messages: int = 0
@@ -59,6 +60,7 @@ class ExportResult:
     lost: tuple[int, int] | None = None
     next_offset: int | None = None
     resumed: str | None = None
+    batch_records: BatchRecords = field(default_factory=BatchRecords)
 
 
 def run_export(
@@ -229,6 +231,7 @@ class _Run:
             self.store, self.selection, columns=request.columns.reads,
             body="plain" if request.columns.body in ("plain", "both") else "stored",
             max_bytes=size, jobs=jobs, report=report, progress=progress,
+            batch_records=self.result.batch_records,
         )  # fmt: skip
         log = LogBytes(self.store)
         times = request.tz if self.form.text is not None else UTC

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.dataset
 
-from rmqtool.findings import Progress, Report
+from rmqtool.findings import BatchRecords, Progress, Report
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.message.columns import COLUMNS
@@ -75,6 +75,7 @@ class Scans:
         error: the error that ended a scan.
         views: the tables that were scanned.
         pushed: what the condition of each scan said.
+        batch_records: (name of the broker, the batch records that were read) of each scan of messages.
     """
 
     stores: Sequence[tuple[str, Store]]
@@ -85,6 +86,7 @@ class Scans:
     error: BaseException | None = None
     views: set[str] = field(default_factory=set)
     pushed: list[Pushed] = field(default_factory=list)
+    batch_records: list[tuple[str, BatchRecords]] = field(default_factory=list)
     _open: list[Any] = field(default_factory=list)
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -102,6 +104,17 @@ class Scans:
         kept = self._kept(batches)
         self._open.append(kept)
         return pa.RecordBatchReader.from_batches(schema, kept)
+
+    def most_batch_records(self) -> BatchRecords:
+        """The batch records that the query read, those of a store once: of its scan that met the most."""
+        most: dict[str, BatchRecords] = {}
+        for name, met in self.batch_records:
+            if name not in most or most[name].records < met.records:
+                most[name] = met
+        total = BatchRecords()
+        for met in most.values():
+            total.add(met.records, met.messages)
+        return total
 
     def found(self, each: Finding) -> None:
         """Report damage; a second scan meets it again."""
@@ -180,7 +193,8 @@ def _messages(scans: Scans, view: str, names: Sequence[str], pushed: Pushed) -> 
         selection = narrowed(replace(scans.selection, limit=None), pushed)
         if selection is None or not pushed.lets_broker(broker_name):
             continue
-        damage = _Damage(scans, selection, shown="status" in names)
+        damage, batch_records = _Damage(scans, selection, shown="status" in names), BatchRecords()
+        scans.batch_records.append((broker_name, batch_records))
         batches = message_batches(
             store,
             selection,
@@ -190,6 +204,7 @@ def _messages(scans: Scans, view: str, names: Sequence[str], pushed: Pushed) -> 
             crc="status" in names,
             report=damage.report,
             progress=scans.progress,
+            batch_records=batch_records,
         )
         for batch in batches:
             yield from damage.batches(schema, broker_name)

@@ -132,7 +132,7 @@ def scan(
         looked: counts the scanned records.
         crc: check the CRC of bodies.
     """
-    from rmqtool.read.messages import frame_batches
+    from rmqtool.read.messages import batch_records_of, frame_batches
 
     selected = 0
     for frames, mask, file in frame_batches(store, selection, crc=crc, report=report, progress=progress):
@@ -141,6 +141,7 @@ def scan(
         if looked is not None:
             stored = frames.rows["store_timestamp"]
             looked.add(len(stored), int(stored.min()), int(stored.max()))
+            looked.batches.add(*batch_records_of(frames, mask))
             if selection.topics:
                 present = np.bincount(frames.rows["topic_id"][mask], minlength=len(names)) > 0
                 there = {name for name, is_present in zip(names, present.tolist(), strict=True) if is_present}

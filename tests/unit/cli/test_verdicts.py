@@ -709,13 +709,16 @@ def test_a_trace_in_words(cases: Library, capfd: Capture) -> None:
     assert rows[0]["uniq_key"] in line
 
 
-def test_a_short_log_file_puts_at_stake_what_it_lacks(store_copy: StoreCopy, capfd: Capture) -> None:
-    """Not only its last record, which is cut and loses its properties: the messages that recover names."""
+@pytest.mark.parametrize(("file", "size", "expected"), [(1, 1 << 19, 281), (3, (1 << 20) // 3, 298)])
+def test_a_short_log_file_puts_at_stake_what_it_lacks(
+    store_copy: StoreCopy, capfd: Capture, file: int, size: int, expected: int
+) -> None:
+    """The messages that recover names: those of batch records singly, and its last record, which is cut."""
     root = store_copy("ok_540_clean")
-    os.truncate(root / "commitlog" / f"{1 << 20:020}", 1 << 19)
+    os.truncate(root / "commitlog" / f"{file << 20:020}", size)
     _, out, _ = run(capfd, "recover", root, "--format", "json")
     found = json.loads(out)
     count = found["lost_messages"] + len(found["incomplete"])
-    assert count == 281
+    assert count == expected
     assert f"at stake in the log: {count} messages (" in run(capfd, "verify", root)[2]
     assert f"{count} messages (" in " ".join(run(capfd, "doctor", root)[1].split())

@@ -17,6 +17,8 @@ from pyarrow import orc, parquet
 
 from rmqtool.cli import main
 from rmqtool.formats import message as form
+from rmqtool.formats.batch import decode_items
+from rmqtool.formats.body import decompress
 from rmqtool.message.columns import COLUMNS
 from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.message.schema import arrow_schema
@@ -169,6 +171,39 @@ def test_the_way_back(hostile: Path, cases: Library, run: Run, tmp_path: Path, f
             # What a library packs may differ from what another one packed; what is in it does not.
             without = ("body", "body_crc") if body == "plain" else ()
             assert wanted and kept(messages(target), without=without) == kept(wanted, without=without)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("export", ["--output", "{}/a.parquet"]), ("export", ["--output", "{}/b.jsonl", "--limit", "9999"]),
+     ("dump", []), ("dump", ["--reverse"]), ("dump", ["--stats-only"]), ("stats", ["--by", "queue"]),
+     ("sql", ["SELECT a.size FROM messages a JOIN messages b USING (physicalOffset)"])],
+)  # fmt: skip
+def test_batch_records_are_reported(
+    cases: Library, run: Run, tmp_path: Path, command: str, options: list[str]
+) -> None:
+    """A row that holds several messages packed is not taken for a message."""
+    given = [each.format(tmp_path) for each in options]
+    with Store.open(cases.path(CLEAN)) as store:
+        packed = [
+            len(list(decode_items(decompress(each.message.body, each.message.sys_flag))))
+            for each in store.messages(Selection(topics=("pubBatchCQ",)))
+            if each.message.sys_flag & form.INNER_BATCH
+        ]
+    assert packed
+    found = run(cases.path(CLEAN), *given, "--topic", "pubBatchCQ", command=command)
+    assert (
+        f"{len(packed)} batch records (BatchCQ) hold {sum(packed)} messages: each counts as one" in found.err
+    )
+    single = run(
+        cases.path(CLEAN),
+        *given,
+        "--topic",
+        "pubOrder",
+        *["--force"] * (command == "export"),
+        command=command,
+    )
+    assert "batch record" not in single.err
 
 
 def test_records_byte_for_byte(cases: Library, run: Run, tmp_path: Path) -> None:

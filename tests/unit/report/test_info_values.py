@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rmqtool.read.store import Store
 from rmqtool.report.info import store_info
 from rmqtool.report.residency import extent_count, residency_rows
 from rmqtool.storage.page_cache import resident_bytes
+from rmqtool.times import format_time
 from tests.support.build_store import file_name, placed, write_sparse
 from tests.support.records import STORE_TIMESTAMP, record
 from tests.support.replication import make_master
@@ -284,6 +286,40 @@ class TestParts:
         text = capfdbinary.readouterr().out.decode()
         for value in (log["end_offset"], span(log["first_store_time"], log["last_store_time"]), "TopicTest"):
             assert str(value) in text
+
+
+def test_the_newest_record_is_not_the_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As after `append` of messages with their old times: the end of the span is called what it is."""
+    root = tmp_path / "store"
+    write_whole(root, keyed(20))
+    (path,) = (root / "index").iterdir()
+    data = path.read_bytes()
+    head = decode_header(data)
+    late = head.end_timestamp + 3_600_000
+    path.write_bytes(data[:8] + late.to_bytes(8, "big") + data[16:])
+    assert main(["info", str(root), "--tz", "UTC"]) == 0
+    (line,) = [line for line in capfd.readouterr().out.splitlines() if line.startswith("messages ")]
+    assert line.endswith(f" (last record); earlier records have times up to {format_time(late, UTC)}")
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"), [(1, "1 queue of pubBatchCQ has"), (2, "2 queues of pubBatchCQ have")]
+)
+def test_a_queue_without_files(
+    cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str], queues: int, words: str
+) -> None:
+    """It has no message, and is no proof that nothing is damaged."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    folders = sorted((root / "batchconsumequeue/pubBatchCQ").iterdir())
+    for folder in folders[:queues]:
+        (path,) = folder.iterdir()
+        path.unlink()
+    found = info_of(root)
+    (topic,) = [each for each in found["topics"] if each["topic"] == "pubBatchCQ"]
+    empty = [each for each in topic["queues"] if each["max_offset"] == 0]
+    assert [each["messages"] for each in empty] == [0] * queues
+    main(["info", str(root)])
+    assert f"no damage, but {words} no files; records were not read" in capfd.readouterr().out
 
 
 class TestResidency:
