@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.commands.verdicts import by_name
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
@@ -118,7 +118,7 @@ def copy(
             )  # fmt: skip
         _report_result(writer, place, result)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
-        note_batch_records([opened], selection, writer)
+        note_selection([opened], selection, writer)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         unused = _report_unused_renames(opened, renames, result)
     lost = EXIT_OK if result.made and not result.damaged + result.refused else EXIT_FINDINGS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -145,7 +145,7 @@ def dump(
             _note_no_match(task, kind, writer)
         if kind == "commitlog":
             shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
-            note_batch_records([opened], selection, writer, None if shows_them else task.looked.batches)
+            note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import Before, Group, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -15,6 +15,8 @@ from rmqtool.terminal import print_error
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
     from rmqtool.report.export.request import ExportRequest
     from rmqtool.report.export.run import ExportResult
 
@@ -203,15 +205,35 @@ def export(
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         _write_sums(result, writer)
+        if result.messages:
+            _note_delayed(opened, selection, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         shows_them = request.format == "records" or "system" in (columns or ())
-        note_batch_records([opened], selection, writer, None if shows_them else result.batch_records)
+        note_selection([opened], selection, writer, None if shows_them else result.batch_records)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
+
+
+def _note_delayed(store: Store, selection: Selection, writer: Output) -> None:
+    """Note that a delayed message is stored again when it is due, if topics of both are exported."""
+    from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+
+    if selection.topics:
+        return  # named, or matched by a pattern of the user
+    there = {topic for topic, _ in store.queues}
+    names = [
+        each for each in (SCHEDULE_TOPIC, TIMER_TOPIC) if each in there and selection.matches_topic(each)
+    ]
+    if names:
+        writer.note(
+            f"rmqtool: {' and '.join(names)}: a delayed message is stored there first, and in its own topic"
+            " again when it is due; to leave the first out:"
+            f" {' '.join(f'--exclude-topic {each}' for each in names)}"
+        )
 
 
 def _write_sums(result: ExportResult, writer: Output) -> None:

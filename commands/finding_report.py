@@ -74,10 +74,12 @@ def report_unread(
     return seen.exit_code()
 
 
-def note_batch_records(
+def note_selection(
     stores: Sequence[Store], selection: Selection, writer: Output, batches: BatchRecords | None = None
 ) -> None:
-    """Note how many batch records were met; without any, that names and filters do not reach into them.
+    """Note a time range that is empty, and how many batch records were met.
+
+    Without any of these, note that names and filters do not reach into them.
 
     Args:
         stores: the stores.
@@ -85,13 +87,18 @@ def note_batch_records(
         writer: writes the note.
         batches: the batch records among the selected ones, if they were counted and are shown packed.
     """
+    if selection.since is not None and selection.since == selection.until:
+        writer.note(
+            "rmqtool: --since and --until are the same time and select nothing: --until is exclusive; a whole"
+            " day ends with the next day"
+        )
     if batches is not None and batches.records:
         holds = "holds" if batches.records == 1 else "hold"
         writer.note(
             f"rmqtool: {counted(batches.records, 'batch record')} (BatchCQ) {holds}"
             f" {counted(batches.messages, 'message')}: each counts as one, has its own keys, tags and"
-            " properties, and a body of packed messages; rmqtool dump --fields system --format jsonl shows them"
-            " singly"
+            " properties, and a body of packed messages; rmqtool dump --fields system --format jsonl shows"
+            " them singly"
         )
         return
     if not (selection.keys or selection.tags or selection.filter):

@@ -334,7 +334,7 @@ class SelectionOptions(Group):
     ] = None
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Stop before this time."),
+        typer.Option("--until", metavar="TIME", help="Stop before this time (exclusive)."),
     ] = None
     time_field: Annotated[
         Literal["store", "born"],

@@ -382,7 +382,7 @@ class _Page:
             "Disk",
             (
                 f"{disk['used_ratio']:.0%} used, {size(disk['free_bytes'])} of"
-                f" {size(disk['total_bytes'])} free; a broker refuses messages above"
+                f" {size(disk['total_bytes'] - disk['reserved_bytes'])} free; a broker refuses messages above"
                 f" {disk['refused_ratio']:.0%}"
             ),
         )

@@ -388,7 +388,7 @@ def _counted(
 
 def _report_unknown(run: _Run) -> int:
     """Report requested data that is not searched or does not exist; return the exit code."""
-    from rmqtool.commands.finding_report import note_batch_records, report_unknown
+    from rmqtool.commands.finding_report import note_selection, report_unknown
     from rmqtool.findings import ScanCounters
 
     selection = run.request.selection
@@ -396,7 +396,7 @@ def _report_unknown(run: _Run) -> int:
         return EXIT_OK
     with run.stores() as stores:
         opened = [store for _, store in stores]
-        note_batch_records(opened, selection, run.writer)
+        note_selection(opened, selection, run.writer)
         return EXIT_OK if run.messages else report_unknown(opened, selection, ScanCounters(), found=False)
 
 

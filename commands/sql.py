@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_batch_records, note_unselected, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_unselected, report_unknown
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, InputError, UsageError, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
@@ -82,7 +82,7 @@ class Queries:
                 shown = rows if self.limit is None else islice(rows, self.limit)
                 count = self.writer.write_rows(shown, result.names)
             note_unselected(scans.views, self.selection, self.writer)
-            note_batch_records([], self.selection, self.writer, scans.most_batch_records())
+            note_selection([], self.selection, self.writer, scans.most_batch_records())
         self.found = self.found or count > 0
         return count
 

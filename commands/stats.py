@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.verdicts import of_lag
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.terminal import bar
+from rmqtool.terminal import bar, counted
 from rmqtool.times import format_duration, format_time, parse_time
 
 if TYPE_CHECKING:
@@ -159,11 +159,12 @@ def stats(
 ) -> int:
     """Count messages; show consumer lag and pending messages.
 
-    Counts by topic, queue, tag, hour or size. Body sizes are those of the stored bodies, which may be
-    compressed. Delay is the store time (the broker's clock) minus the born time (the producer's
-    clock). Percentiles have an error of at most 0.4 %. Each of the largest messages is a message row.
-    A batch record (BatchCQ) counts as one message. With several sections, the table format shows one
-    table per section, jsonl adds the field section to each row, and json is one object.
+    Counts by topic, queue, tag, hour or size. bytes are those of the whole records, with header and
+    properties; body sizes are those of the stored bodies, which may be compressed. Delay is the store time
+    (the broker's clock) minus the born time (the producer's clock). Percentiles have an error of at most
+    0.4 %. Each of the largest messages is a message row. A batch record (BatchCQ) counts as one message.
+    With several sections, the table format shows one table per section, jsonl adds the field section to
+    each row, and json is one object.
 
     Lag counts all messages after a group's committed offset, including those that a filter would
     skip. The lag rows also show whether the broker would read the next message from memory or from
@@ -209,7 +210,7 @@ def stats(
             writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
         unknown = 0
         if request.scans or request.lag_by is not None:
-            note_batch_records([opened], selection, writer, looked.batches)
+            note_selection([opened], selection, writer, looked.batches)
             unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
 
@@ -251,6 +252,8 @@ def write_sections(writer: Output, found: Overview) -> None:
         rows = _with_bars(section) if is_table else section.rows
         if not writer.write_rows(rows, section.fields, _headings(section)):
             writer.note(f"rmqtool: {_none_text(section)}")
+        elif is_table and section.name == "messages" and len(counts := list(section.rows)) > 1:
+            writer.note(f"rmqtool: {_total_text(counts, found.selected)}")
         for sentence in of_lag(section.rows) if section.name == "lag" else ():
             writer.note(f"rmqtool: {sentence}")
         return
@@ -278,6 +281,14 @@ def _tables(writer: Output, found: Overview) -> Iterator[str]:
         yield from writer.table_lines(rows[:ROWS_SHOWN], _headings(section))
         if len(rows) > ROWS_SHOWN:
             yield f"and {len(rows) - ROWS_SHOWN} more"
+
+
+def _total_text(rows: Sequence[Row], selected: int) -> str:
+    """Say how many messages all rows count; their bytes if no row is left out by a limit."""
+    text = f"total {counted(selected, 'message')}"
+    if sum(row["count"] for row in rows) == selected:
+        text += f", {sum(row['bytes'] for row in rows)} bytes, in {counted(len(rows), 'row')}"
+    return text
 
 
 def _none_text(section: Section) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -21,6 +21,7 @@ from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.check.verify import Report
+    from rmqtool.output import Output
     from rmqtool.read.store import Store
 
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
@@ -74,13 +75,14 @@ def verify(
 ) -> int:
     r"""Check a store and show everything that is wrong with it.
 
-    Reads every record and checks its CRC, compares queues and log in both directions, looks up every key
-    in the index, and checks the set of files, the checkpoint and the configuration. Continues after
-    damage and reports each damaged range once, with its place and its kind. Nothing is changed. In a
-    store in use, everything that was complete when the check started is checked. The tiered copy in a store
-    and the logs of compacted topics are checked too. rmqtool problems and
-    rmqtool-problems(7) explain each kind of damage and what the broker does with it. On a terminal a long
-    table opens in a pager (PAGER); the summary follows when you leave it.
+    Reads every record and checks its CRC, compares queues and log in both directions, looks up every key in
+    the index, and checks the set of files, the checkpoint and the configuration. Continues after damage and
+    reports each damaged range once, with its place and its kind. Nothing is changed. In a store in use,
+    everything that was complete when the check started is checked. The tiered copy in a store and the logs
+    of compacted topics are checked too. rmqtool problems and rmqtool-problems(7) explain each kind of
+    damage and what the broker does with it. A table shows five places of the same problem in queues, and
+    five in the index, and how many more there are; other formats show all. On a terminal a long table opens
+    in a pager (PAGER); the summary follows when you leave it.
 
     Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
     read or is stored in a form rmqtool cannot read. Notes are normal, for
@@ -124,7 +126,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
+            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS)
         texts = [LOG_NOT_FOUND] if LOG_MISSING in present else []
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)
@@ -132,6 +134,31 @@ def verify(
     for text in texts:
         writer.note(text)
     return worst_exit_code(*codes)
+
+
+def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str, Any]]:
+    """Yield the rows; for a table, of a problem in a folder's files the first ones, and how many follow.
+
+    One cause can make every queue wrong in the same way. Places in the log are all shown.
+    """
+    if writer.chosen_format != "table":
+        yield from rows
+        return
+    counts: Counter[tuple[str, str]] = Counter()
+    others: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["problem"], row["path"].partition("/")[0]
+        counts[key] += 1
+        if key[1] == "commitlog" or counts[key] <= _ROWS_ALIKE:
+            yield row
+        else:
+            others[key] = row
+    for key, row in others.items():
+        more = f"{counts[key] - _ROWS_ALIKE} more of {key[0]}: --json shows each"
+        yield {**row, "message": more, "path": key[1], "physical_offset": None, "length": None}
+
+
+_ROWS_ALIKE = 5
 
 
 def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str]) -> None:

@@ -96,6 +96,7 @@ def _root(
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group
       Get the messages out         rmqtool export STORE --output messages.parquet
+      Support wants to see it      rmqtool bundle STORE --redact --output s.tar.gz
       Look around                  rmqtool browse STORE
     """  # noqa: D301  a backspace character keeps the lines as they are
 
@@ -219,6 +220,14 @@ def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
     return (first,) if first in COMMANDS and first != "help" else COMMANDS
 
 
+_OTHER_WAYS = (
+    ("dump", "--tail", "rmqtool tail STORE --last N shows the newest messages"),
+    ("export", "'--format'", "--output-format names the format of the files; --format that of the report"),
+    ("stats lookup tail verify", "--output", "the rows go to standard output: --format csv > FILE"),
+)
+"""Commands, an option that they do not take in this way, and what to use instead."""
+
+
 def _report(error: Exception) -> int:
     if isinstance(error, RmqtoolError):
         _print_lines(error.message, _where(error.path, error.physical_offset), error.hint)
@@ -230,8 +239,10 @@ def _report(error: Exception) -> int:
         path = context.command_path if context is not None else PROGRAM
         message = error.format_message()
         hint = f"see '{path} --help'"
-        if path.endswith(" dump") and "--tail" in message.partition("(")[0]:
-            hint = "rmqtool tail STORE --last N shows the newest messages"
+        command, wrong = path.rpartition(" ")[2], message.partition("(")[0]
+        for names, option, other in _OTHER_WAYS:
+            if command in names.split() and option in wrong:
+                hint = other
         _print_lines(message, None, hint)
         return EXIT_USAGE
     if isinstance(error, OSError):

@@ -58,7 +58,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("prepared_transaction_offset", "preparedTransactionOffset", "int64", "bytes",
            "in a committed message: physical offset of its half message"),
     Column("body_length", "bodyLength", "int32", "bytes", "length of the stored body, before decompression"),
-    Column("body", "body", "binary", "", "the body, decompressed; null if not requested or not readable"),
+    Column("body", "body", "binary", "",
+           "the body, decompressed; of a batch record (BatchCQ) the packed messages; null if not requested or"
+           " not readable"),
     Column("body_encoding", "bodyEncoding", "string", "",
            "encoding of the body in a text row: utf-8, base64 or hex; null if body is null"),
     Column("body_compression", "bodyCompression", "string", "",

@@ -11,6 +11,7 @@ import json
 import tarfile
 import time
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import Any, Final
 
 from rmqtool.errors import UsageError
@@ -25,17 +26,19 @@ SUFFIXES: Final = (".tar.gz", ".tgz", ".tar.zst")
 _README: Final = """\
 Support archive of a RocketMQ store, made by rmqtool bundle.
 
-It has plain text and JSON only: read it before you send it. It has no bytes of message bodies.
+It has plain text and JSON only: read it before you send it. It has no bytes of
+message bodies.
 {names}
 {files}
 """
 _PLAIN: Final = """\
-It does have the names of topics, consumer groups, hosts and brokers, and keys, tags and properties of some
-messages. rmqtool bundle --redact replaces them.
+It does have the names of topics, consumer groups, hosts and brokers, and keys,
+tags and properties of some messages. rmqtool bundle --redact replaces them.
 """
 _REDACTED: Final = """\
-Names of topics, groups, hosts and brokers, keys, tags and message ids are replaced by pseudonyms: the same
-name has the same pseudonym everywhere. Values of properties are left out. Built-in topics keep their names.
+Names of topics, groups, hosts and brokers, keys, tags and message ids are
+replaced by pseudonyms: the same name has the same pseudonym everywhere. Values
+of properties are left out. Built-in topics keep their names.
 """
 
 
@@ -45,6 +48,12 @@ class Bundle:
 
     data: bytes
     files: Sequence[tuple[str, int, str]]
+
+
+def _listed(path: str, size: int, about: str) -> list[str]:
+    """What README.txt says of a file, in lines of at most 80 columns, if the path allows it."""
+    indent = " " * 4
+    return [f"{path}  {size} bytes", *wrap(about, 80, initial_indent=indent, subsequent_indent=indent)]
 
 
 def check_suffix(name: str) -> None:
@@ -71,7 +80,7 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
             data = f"left out: {len(data)} bytes would exceed the {BYTES_MAX} of an archive\n".encode()
         size += len(data)
         files.append((path, data, part.about))
-    lines = "\n".join(f"{path:32} {len(data):>9} bytes  {about}" for path, data, about in files)
+    lines = "\n".join(line for path, data, about in files for line in _listed(path, len(data), about))
     readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
     files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
     tar = io.BytesIO()

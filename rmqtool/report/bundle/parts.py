@@ -166,7 +166,8 @@ def _is_shown(name: str, value: str, is_redacted: bool) -> bool:
 
 
 def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
-    about = "as it is in the store" if redaction is None else "with pseudonyms for its names"
+    about = "the values of the file" if redaction is None else "the values of the file, names as pseudonyms"
+    about += "; written again, so quotes and line ends are not those of the file"
     try:
         data = read_file(path, _CONFIG_BYTES + 1)
     except UnreadableError as error:

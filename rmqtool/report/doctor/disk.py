@@ -45,7 +45,7 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
     found.disk = {
         "used_ratio": fullest.ratio,
         "free_bytes": fullest.usable,
-        "total_bytes": fullest.total,
+        "total_bytes": fullest.total + fullest.reserved,
         "reserved_bytes": fullest.reserved,
         "max_used_ratio": settings.max_used_ratio,
         "forcible_ratio": settings.forcible_ratio,

@@ -220,8 +220,8 @@ def export_request(
     found: Format | None = format or named or ("records" if raw else None)
     if found is None and partition_by:
         raise UsageError(
-            "--partition-by makes a folder, whose name has no format",
-            hint="--output FOLDER/ --output-format parquet",
+            "--partition-by writes a folder: name the format of its files",
+            hint="--output-format parquet",
         )
     if found is None:
         raise UsageError(

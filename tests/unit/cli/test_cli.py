@@ -703,6 +703,19 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_an_option_of_tail_leads_to_tail(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["dump", "store", "--tail", "3"]) == EXIT_USAGE
-    assert "rmqtool tail STORE --last N shows the newest messages" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["dump", "store", "--tail", "3"], "rmqtool tail STORE --last N shows the newest messages"),
+        (["export", "store", "--output", "a", "--format", "parquet"], "--output-format names the format"),
+        (["stats", "store", "--output", "x.csv"], "--format csv > FILE"),
+        (["export", "store", "--output", "a", "--partition-by", "topic"], "--output-format parquet"),
+    ],
+)
+def test_a_wrong_option_leads_to_the_right_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], hint: str
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+    given = [str(tmp_path) if each == "store" else each for each in arguments]
+    assert cli.main(given) == EXIT_USAGE
+    assert hint in capsys.readouterr().err

@@ -720,5 +720,11 @@ def test_a_short_log_file_puts_at_stake_what_it_lacks(
     found = json.loads(out)
     count = found["lost_messages"] + len(found["incomplete"])
     assert count == expected
-    assert f"at stake in the log: {count} messages (" in run(capfd, "verify", root)[2]
+    _, out, err = run(capfd, "verify", root, "--format", "table")
+    assert f"at stake in the log: {count} messages (" in err
+    alike = [line for line in out.splitlines() if line.startswith("CQ03")]
+    rows = [json.loads(line) for line in run(capfd, "verify", root, "--json")[1].splitlines()]
+    total = sum(row["problem"] == "CQ03" and row["path"].startswith("consumequeue/") for row in rows)
+    assert (f"{total - 5} more of CQ03: --json shows each" in out) == (total > 5)  # noqa: PLR2004
+    assert len(alike) <= 12 and sum(line.startswith("CL") for line in out.splitlines()) > 0  # noqa: PLR2004
     assert f"{count} messages (" in " ".join(run(capfd, "doctor", root)[1].split())

@@ -94,6 +94,9 @@ def test_no_name_and_no_body_leaks(bundle: Bundle, cases: Library, name: str) ->
     path = cases.path(name)
     found, files = bundle(path, "--redact", "--json")
     assert found.code == 0 and json.loads(found.out)["redacted"] is True
+    assert max(map(len, files["README.txt"].decode().splitlines())) <= 80  # noqa: PLR2004
+    totals = {json.loads(files[each])["disk"]["total_bytes"] for each in ("info.json", "doctor.json")}
+    assert len(totals) == 1  # one name has one meaning
     del files["README.txt"]  # words of rmqtool, and the names of the other files
     data = b"\n".join((*(each.encode() for each in files), *files.values()))
     names = {each.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX) for each in names_in(path)}

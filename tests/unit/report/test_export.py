@@ -206,6 +206,22 @@ def test_batch_records_are_reported(
     assert "batch record" not in single.err
 
 
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [(["--since", "2026-11-21", "--until", "2026-11-21"], "--until is exclusive"),
+     (["--limit", "1"], "to leave the first out: --exclude-topic SCHEDULE_TOPIC_XXXX --exclude-topic rmq"),
+     (["--limit", "1", "--exclude-topic", "rmq_sys_*"], "rmqtool: SCHEDULE_TOPIC_XXXX: a delayed message"),
+     (["--limit", "1", "--exclude-topic", "rmq_sys_*", "--exclude-topic", "SCHEDULE_*"], "")],
+)  # fmt: skip
+def test_notes_on_what_is_selected(
+    cases: Library, run: Run, tmp_path: Path, options: list[str], note: str
+) -> None:
+    """A range of times that is empty; topics whose messages are stored again in others."""
+    found = run(cases.path(CLEAN), "--output", tmp_path / "a.csv", *options)
+    assert found.code == 0 and note in found.err and bool(found.err) == bool(note)
+    assert run(cases.path(CLEAN), "--output", tmp_path / "b.csv", "--quiet", *options).err == ""
+
+
 def test_records_byte_for_byte(cases: Library, run: Run, tmp_path: Path) -> None:
     """In a file of their own, and as a column."""
     store = cases.path(CLEAN)

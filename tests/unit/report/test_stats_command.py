@@ -311,6 +311,9 @@ def test_a_table_ends_with_messages_over_time(
     assert main(["stats", str(small), "--format", format]) == 0
     shown = capfd.readouterr()
     assert ("over time" in shown.err) == is_there and "over time" not in shown.out
+    facts = facts_of(SMALL)
+    total = f"total {len(facts)} messages, {sum(each['storeSize'] for each in facts)} bytes, in "
+    assert (total in shown.err) == is_there and "total" not in shown.out
 
 
 def test_png_of_an_empty_selection(tmp_path: Path, small: Path, stats: Stats) -> None:
