@@ -115,10 +115,7 @@ def store_info(store: Store) -> Info:
         "topics": _topics(spans),
         "topics_without_queue": _without_queue(store),
         "has_batch_queues": bool(layout.batch_queues),
-        "queues_without_files": [
-            {"topic": queue.topic, "queue_id": queue.queue_id}
-            for queue in layout.unit_queues if not queue.files
-        ],
+        "queues_without_files": _without_files(layout),
         "index": index,
         "checkpoint": None if checkpoint is None else {
             name: getattr(checkpoint, name) for name in (
@@ -300,6 +297,12 @@ def _without_queue(store: Store) -> int | None:
     if layout.kind != "store":
         return None
     return len(topic_names(layout) - {topic for topic, _ in store.queues})
+
+
+def _without_files(layout: StoreLayout) -> list[Info]:
+    """The queues of which there is only the folder."""
+    queues = (queue for queue in layout.unit_queues if not queue.files)
+    return [{"topic": queue.topic, "queue_id": queue.queue_id} for queue in queues]
 
 
 def _index(store: Store, unreadable: _Unreadable) -> Info | None:
