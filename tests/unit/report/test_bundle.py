@@ -174,8 +174,9 @@ def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) ->
     _, files = bundle(cases.path("ok_540_clean"), "--redact")
     topics = json.loads(files["config/topics.json"])["topicConfigTable"]
     assert all(key == each["topicName"] for key, each in topics.items())
-    about = dict(re.findall(r"^(config/\S+)  \d+ bytes\n +(.*)$", files["README.txt"].decode(), re.MULTILINE))
-    assert about["config/topics.json"].startswith("the values of the file, names as pseudonyms; written again")
+    listed = files["README.txt"].decode()
+    about = dict(re.findall(r"^(config/\S+)  \d+ bytes\n +(.*)$", listed, re.MULTILINE))
+    assert about["config/topics.json"].startswith("the values of the file, names as pseudonyms; written")
     queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
     assert queues & set(topics) and any(each.startswith("%RETRY%group-") for each in queues)
     groups = set(json.loads(files["config/subscriptionGroup.json"])["subscriptionGroupTable"])
