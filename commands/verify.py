@@ -114,8 +114,7 @@ def verify(
         if not kernels.are_cached():
             writer.note(kernels.COMPILING)
             kernels.load_kernels()
-        total = opened.layout.log_bytes
-        with writer.progress("verify", total) as bar:
+        with writer.progress("verify", opened.layout.log_bytes) as bar:
             findings = run(
                 opened,
                 passes=passes or DEFAULT_PASSES,
