@@ -109,6 +109,11 @@ _NUMBER_OF_ITS_UNIT = (
 _REWRITE_DATABASE = (
     "rmqtool rebuild STORE: rebuilds the database of queues from the commit log (extra rocksdb)"
 )
+_INDEX_AGAIN = (
+    "if rocksdbstore holds only the index (timerRocksDBEnable and transRocksDBEnable are off), move it away while"
+    " the broker is stopped, create an empty file abort in the store, and set commitLogRecoverMaxNum to the number"
+    " of commit log files for the next start: it indexes the whole log again"
+)
 _REWRITE_INDEX = "rmqtool rebuild STORE: rebuilds the index from the commit log"
 _FROM_SLAVE = (
     "; if a slave or a backup has this file, put it back first: a slave's file has the same name and bytes"
@@ -370,15 +375,15 @@ PROBLEMS: tuple[Problem, ...] = (
             _REWRITE_DATABASE, "RocksDBConsumeQueueStore#recover, CommitLog#recoverNormally"),
     Problem("RD07", "entry missing", "error", "a record's key is not in the index in RocksDB",
             "answers queries by key without the message, unless index files have it; never adds the entry, because it indexes no record before the noted end",
-            None, "IndexRocksDBStore#buildIndex"),
+            _INDEX_AGAIN, "IndexRocksDBStore#buildIndex, #isMappedFileMatchedRecover"),
     Problem("RD08", "entry without record", "error", "an entry of the index in RocksDB does not match a record with that key and time",
-            "loads the bytes at that offset", None, "MessageRocksDBStorage#queryOffsetForIndex"),
+            "loads the bytes at that offset", _INDEX_AGAIN, "MessageRocksDBStorage#queryOffsetForIndex"),
     Problem("RD09", "wrong end of index", "error", "the end that the index in RocksDB notes is not in the log",
-            "indexes no new message until the log reaches the noted end", None, "IndexRocksDBStore#buildIndex"),
+            "indexes no new message until the log reaches the noted end", _INDEX_AGAIN, "IndexRocksDBStore#buildIndex"),
     Problem("RD10", "damaged side database", "error", "a part of a file of a RocksDB database without queues cannot be read",
             "does not start if it is the configuration; otherwise starts without what the database holds, or fails when it reads the block",
             "while the broker is stopped, copy the folder from a backup; if only CURRENT is missing, write the name of the MANIFEST there, and a line end,"
-            " into a new file CURRENT", "AbstractRocksDBStorage", input_unread=True),
+            " into a new file CURRENT; an index alone is made again as for RD07", "AbstractRocksDBStorage", input_unread=True),
     Problem("RD11", "write-ahead log missing", "warning", "the write-ahead log of a RocksDB database is missing",
             "starts without the changes that only the log held: those since the last flush, and none after a clean stop",
             "if the broker was not stopped cleanly, copy the folder from a backup, or compare the offsets of groups before their consumers start (rmqtool stats"

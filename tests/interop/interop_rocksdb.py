@@ -22,8 +22,9 @@ from rmqtool.net.broker_client import document
 from rmqtool.net.ha_connection import Address
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
+from rmqtool.storage.rocksdb.database import Database
 from tests.interop import verdicts
-from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, in_queues, run
+from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, in_queues, run, verify_finds
 from tests.interop.brokers import Broker, wait_for_topic
 from tests.interop.processes import LabError
 from tests.interop.verdicts import libraries
@@ -274,3 +275,23 @@ def _served(library: verdicts.Library, topic: str, queue_id: int) -> tuple[tuple
         if answer["next"] <= offset or answer["next"] >= answer["max"] and not answer["count"]:
             return (answer["min"], answer["max"]), got
         offset = answer["next"]
+
+
+def test_a_start_makes_an_index_again(cases: Library, tmp_path: Path) -> None:
+    """The cure of RD07 to RD09: without rocksdbstore and with abort, 5.4 indexes all that it reads."""
+    root = cases.copy("bad_rd07_entry_missing", tmp_path / "store")
+    settings = SETTINGS | {"indexRocksDBEnable": "true", "rocksdbCQDoubleWriteEnable": "true"}
+    assert [each[:4] for each in verify_finds(root, conf_of(root, settings))] == ["RD07"]
+    shutil.rmtree(root / "rocksdbstore")
+    (root / "abort").touch()
+    check_broker("5.4.0", tmp_path / "lab", root, settings)
+    wanted = _index_entries(cases.path("kind_combine_index_timer_540"))
+    assert wanted <= _index_entries(root)
+
+
+def _index_entries(root: Path) -> set[tuple[bytes, bytes]]:
+    database = Database(root / "rocksdbstore")
+    try:
+        return {row for row in database.scan("default") if row[0].startswith(b"\0")}
+    finally:
+        database.close()
