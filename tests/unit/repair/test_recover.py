@@ -48,7 +48,9 @@ STAYS = {
     "bad_cl13_bad_properties": {"CL13"},
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
-    "bad_rd05_queues_differ": {"UN01"},  # the index in RocksDB
+    "bad_rd07_entry_missing": {"RD07"},
+    "bad_rd08_entry_without_record": {"RD08"},
+    "bad_rd09_end_of_index": {"RD09"},
     "gap_rd10_table_missing": {"RD10", "UN01"},
     "gap_rd11_log_missing": {"RD11"},
     "old_cl16_queue_made_anew": {"CL16"},
