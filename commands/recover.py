@@ -188,7 +188,7 @@ def _show(
         else cure((text[:4] for text in found["warnings"] if text[:4] in BY_CODE), store.command("recover"))
     )
     own = found if brokers else _of_own_versions(found)
-    output.write_object(found, recover_lines(own, check=explains))
+    output.write_object(found, recover_lines(own, check=explains, save=_save_command(store, found)))
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
         changes.note_next(output, given, change, recovery.refusals, *words, in_plan=_IN_PLAN)
@@ -202,6 +202,13 @@ def _of_own_versions(found: Row) -> Row:
     own = [row for row in found["predictions"] if row["broker"] in found["written_by_candidates"]]
     others = [row["broker"] for row in found["predictions"] if row not in own]
     return found | {"predictions": own, "not_shown": others} if own and others else found
+
+
+def _save_command(store: options.ProfiledStoreOptions, found: Row) -> str | None:
+    """Return the command line that prints the first damaged records as JSON; all of them if they are few."""
+    offsets = [str(row["physical_offset"]) for row in _readable(found)[:_LOST_SHOWN]]
+    words = [word for offset in offsets for word in ("--offset", offset)]
+    return store.command("lookup", *words, "--json") if words else None
 
 
 def _apply(
@@ -248,17 +255,20 @@ _CHANGES_SHOWN = 10
 _QUEUES_SHOWN = 10
 _REASON_MAX = 160  # characters
 _LOST_COLUMNS = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
+_READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
 _LOST_IF_KNOWN = ("queues", "messages", "places", "from_time", "until_time")
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 
 Row = dict[str, Any]
 
 
-def recover_lines(found: Row, *, undo: str | None = None, check: str | None = None) -> Iterator[str]:
+def recover_lines(
+    found: Row, *, undo: str | None = None, check: str | None = None, save: str | None = None
+) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
-    explains what recover cannot repair.
+    explains what recover cannot repair. `save` prints the damaged records that the plan replaces.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -266,10 +276,10 @@ def recover_lines(found: Row, *, undo: str | None = None, check: str | None = No
         yield from _starts(found)
         if found.get("not_shown"):
             versions = ", ".join(f"--broker {version}" for version in found["not_shown"])
-            yield f"{'':<13}other versions, which did not write this store: {versions}"
+            yield f"{'':<13}starts of other versions: {versions}"
         yield from _queue_lines(found)
     yield from _note_lines(found["predictions"])
-    yield from _lost_lines(found)
+    yield from _lost_lines(found, save)
     yield from _change_lines(found)
     if found["warnings"] and not found["actions"]:
         yield ""
@@ -289,7 +299,7 @@ def _without_repeats(warnings: Sequence[str]) -> Iterator[str]:
     how = COPY_CONFIG[:1].upper() + COPY_CONFIG[1:]
     is_said = False
     for text in warnings:
-        yield text.replace(how, "Copy it in the same way") if is_said else text
+        yield text.replace(how, "Copy it to config/ from the same place") if is_said else text
         is_said = is_said or how in text
 
 
@@ -315,10 +325,24 @@ def _head(found: Row) -> Iterator[str]:
     count = len(found["actions"])
     parts = [counted(count, "change")]
     if LOG_MISSING not in found["remaining"] and (lost or not given_up):
-        parts.append(f"{counted(lost, 'message')} cannot be read any more" if lost else "no message is lost")
+        parts.append(_lost_in_short(found) if lost else "no message is lost")
     if given_up:
         parts.append(f"{counted(given_up, 'sound message')} given up")
     yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
+
+
+def _lost_in_short(found: Row) -> str:
+    lost = found["lost_messages"]
+    text = f"{counted(lost, 'message')} {'is' if lost == 1 else 'are'} lost already"
+    readable = sum(row["count"] for row in _readable(found))
+    if not readable:
+        return text
+    return f"{text} ({'' if readable == lost else f'{readable} '}can be read in part)"
+
+
+def _readable(found: Row) -> list[Row]:
+    """Return the lost records of which header and properties can still be read."""
+    return [row for row in found["lost"] if row["status"] is not None]
 
 
 def _mode_text(found: Row) -> str:
@@ -338,7 +362,7 @@ def _starts(found: Row) -> Iterator[str]:
     of_broker: dict[str, list[str]] = {row["broker"]: [] for row in found["predictions"]}
     for title, ask_broker, ask_plan in _QUESTIONS:
         is_of_load = title in _OF_THE_LOAD
-        cells = [ask_broker(row) if is_of_load or row["loads"] else "-" for row in found["predictions"]]
+        cells = [ask_broker(row) if is_of_load or row["loads"] else "" for row in found["predictions"]]
         plan_cell = ask_plan(found)
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in (*cells, plan_cell)):
             titles.append(title)
@@ -364,15 +388,18 @@ def _outcome(row: Row) -> str:
     if row["crashes"]:
         return "no: out of memory"
     if not row["loads"]:
-        return "no"
+        return "no: does not start"
     return "yes, but hang" if row["hangs"] else "yes"
 
 
-def _names(names: Sequence[str]) -> str:
+def _names(names: Sequence[str], empty: Sequence[str] = ()) -> str:
     if not names:
         return "0"
     first = names[0].rpartition("/")[2].lstrip("0") or "0"
-    return f"{len(names)}: {first}{', ...' if len(names) > 1 else ''}"
+    text = f"{len(names)}: {first}{', ...' if len(names) > 1 else ''}"
+    if not empty:
+        return text
+    return f"{text} (empty)" if len(empty) == len(names) else f"{text} ({len(empty)} empty)"
 
 
 def _text(value: object) -> str:
@@ -404,7 +431,7 @@ _QUESTIONS: tuple[_Question, ...] = (
      lambda plan: ""),
     ("examine the log from", lambda row: _text(row["start_file"]), lambda plan: "the start"),
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
-    ("delete log files", lambda row: _names(row["log_files_deleted"]),
+    ("delete log files", lambda row: _names(row["log_files_deleted"], row["empty_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
     ("give up log bytes", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
@@ -475,7 +502,7 @@ def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
 # What is lost, what changes
 
 
-def _lost_lines(found: Row) -> Iterator[str]:
+def _lost_lines(found: Row, save: str | None) -> Iterator[str]:
     lost = found["lost"]
     if not lost:
         return
@@ -483,7 +510,7 @@ def _lost_lines(found: Row) -> Iterator[str]:
     seen = ""
     if any(row["fate"] == "filled" for row in lost):
         seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
-    yield f"{'damaged':<13}{_lost_text(found)}, already lost{seen}"
+    yield f"{'lost already':<13}{_lost_text(found)}{seen}"
     rows = _lost_by_topic(lost)
     columns = [
         name
@@ -493,6 +520,22 @@ def _lost_lines(found: Row) -> Iterator[str]:
     yield from Output.table_lines(rows[:_LOST_SHOWN], columns)
     if len(rows) > _LOST_SHOWN:
         yield f"... and {len(rows) - _LOST_SHOWN} more topics (--format json shows all)"
+    yield from _readable_lines(found, save)
+
+
+def _readable_lines(found: Row, save: str | None) -> Iterator[str]:
+    """Yield which of the lost messages can still be read in part, and the command line that saves them."""
+    readable = _readable(found)
+    if not readable:
+        return
+    what = counted(len(readable), "record")
+    yield f"{'readable':<13}header and properties of {what}; status says what is damaged"
+    rows = [row | {"keys": " ".join(row["keys"]), "status": " ".join(row["status"])} for row in readable]
+    yield from Output.table_lines(rows[:_LOST_SHOWN], _READABLE_COLUMNS)
+    if len(rows) > _LOST_SHOWN:
+        yield f"... and {len(rows) - _LOST_SHOWN} more (--format json shows all)"
+    if save is not None:
+        yield f"{'save first':<13}{save} > damaged.jsonl"
 
 
 def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:

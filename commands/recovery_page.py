@@ -93,7 +93,7 @@ end the log at        3511773               3511773               3718465
 give up log bytes     201.8 KiB             201.8 KiB             0
 lose sound messages   261                   261                   0
 ...
-damaged      1 message of 1 queue, already lost; ...
+lost already 1 message of 1 queue; ...
 topic     queues  messages  first_offset  from_time...
 --------  ------  --------  ------------  ---------...
 pubBatch       1         1       3511773  2026-11-21T08:50:33.180+00:00...
@@ -245,15 +245,16 @@ writes these files within seconds after a start, so that a loss can no longer be
 step 4.
 
 - 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck).
-- 2. Copy each lost file back into config/ from a backup or from a slave. A slave gets these files from its
-master every 10 seconds with 4.9 and every minute with 5.x; a copy that `rmqtool receive` keeps has them too.
+- 2. Copy each lost file back into config/ from a backup, from the host that the store came from, or from a
+slave. A slave gets these files from its master every 10 seconds with 4.9 and every minute with 5.x; a copy
+that `rmqtool receive` keeps has them too.
 Groups receive what they consumed after the copy was made once more.
 - 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
 Compare the topics with your notes: order, permissions and filter type of a topic are not in the log.
 - 4. Offsets without a copy. Keep the consumers stopped, start the broker, and set the offsets of each group
-with `mqadmin resetOffsetByTime` to the time at which it stood. `rmqtool lookup STORE --topic TOPIC --time
-TIME` shows the queue offsets of a time, and `rmqtool stats STORE --by topic` how much there is to consume.
-Then start the consumers.
+with `mqadmin resetOffsetByTime` to the time up to which it had consumed. `rmqtool lookup STORE --topic TOPIC
+--time TIME` shows the queue offsets of a time, and `rmqtool stats STORE --by topic` how much there is to
+consume. Then start the consumers.
 
 ## Read while the broker is down
 

@@ -65,6 +65,15 @@ def disk_text(used_ratio: float, free_bytes: int, reserved_bytes: int, assumed: 
     return f"{text}; {format_size(reserved_bytes)} more are reserved for root and do not count"
 
 
+def usage_text(usage: Sequence[Row], shown: int = 5) -> str:
+    """Return the space that a store takes, and its largest files and folders: `4 MiB: commitlog 3 MiB`."""
+    parts = [f"{shortened(each['name'])} {format_size(each['bytes'])}" for each in usage[:shown]]
+    rest = usage[shown:]
+    if rest:
+        parts.append(f"{len(rest)} more {format_size(sum(each['bytes'] for each in rest))}")
+    return f"{format_size(sum(each['bytes'] for each in usage))}: {listed(parts)}"
+
+
 _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 
 
@@ -91,18 +100,20 @@ LOG_NOT_FOUND = f"The commit log was not found: {LOG_ELSEWHERE}."
 OFFSETS_LOST = "CF08"
 OFFSETS_ARE_LOST = (
     "The committed offsets of all groups are lost: after a start, groups skip messages or receive"
-    " all of them again. Copy consumerOffset.json from a slave or a backup before a broker starts."
+    " all of them again. Copy consumerOffset.json from a backup, the old host or a slave before a broker"
+    " starts."
 )
+READS_DAMAGE = "a consumer that reaches it misses the rest of that pull, or receives damaged bytes"
+"""What damage of the log costs until it is repaired."""
 
 
 def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
+    is_lost = found["applied"] is None and _has_lost_offsets(found)
     sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
-    sentences += start_sentences(found["predictions"], more=found["lost_messages"] > 0)
-    if found["applied"] is None and _has_lost_offsets(found):
-        sentences.append(OFFSETS_ARE_LOST)
+    sentences += start_sentences(found["predictions"], more=found["lost_messages"] > 0, offsets_lost=is_lost)
     if found["applied"] is None:
         sentences += _plan_sentences(found)
         sentences += _guessed_sentence(found["guessed_sizes"])
@@ -118,23 +129,30 @@ def _guessed_sentence(folders: Sequence[str]) -> Iterator[str]:
         )
 
 
-def start_sentences(predictions: Sequence[Row], *, more: bool = False) -> Iterator[str]:
+def start_sentences(
+    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False
+) -> Iterator[str]:
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
-    `more` is whether messages are lost already.
+    `more` is whether messages are lost already, `offsets_lost` whether the committed offsets are.
     """
     brokers: dict[str, list[str]] = {}
     for row in predictions:
         brokers.setdefault(cost_of_start(row), []).append(row["broker"])
     if not brokers:
+        if offsets_lost:
+            yield OFFSETS_ARE_LOST
         return
     safe = brokers.pop("", [])
     if safe:
-        yield f"A start of {listed(safe, word='or')} loses nothing{' more' if more else ''}."
+        what = "no message" if offsets_lost else "nothing"
+        yield f"A start of {listed(safe, word='or')} loses {what}{' more' if more else ''}."
     else:
         yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
+    if offsets_lost:
+        yield f"But the{OFFSETS_ARE_LOST.removeprefix('The')}" if safe else OFFSETS_ARE_LOST
 
 
 def cost_of_start(row: Row) -> str:
@@ -176,9 +194,11 @@ def _plan_sentences(found: Row) -> Iterator[str]:
         for each in found["lost"]:
             topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
-        text += f"; {named} {'is' if lost == 1 else 'are'} already lost"
+        text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
     if not _lacks_log(found):  # without a log nothing is known of its messages
         yield f"{text}."
+    if lost and any(each["fate"] == "filled" for each in found["lost"]):
+        yield f"Until the damage is repaired, {READS_DAMAGE}."
     yield from _incomplete_sentence(found)
 
 
@@ -269,6 +289,8 @@ def of_expire(found: Row) -> list[str]:
     sentences = []
     if not totals["files_going"]:
         sentences.append("No file expires.")
+        if found["free_before"] is not None and not found["offsets_unknown"]:
+            sentences.append(_free_sentence(found["free_before"], log["start_before"]))
         if found["offsets_unknown"]:
             sentences.append(
                 "The committed offsets are lost: restore consumerOffset.json from a slave or a backup before"
@@ -289,20 +311,22 @@ def of_expire(found: Row) -> list[str]:
             text = by_name(unconsumed, "message", "group")
             sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
         sentences += _unknown_groups(found)
-        if found["free_before"] is not None and not found["applied"]:
-            free = found["free_before"]
-            is_some = free > log["start_before"]
-            sentences.append(
-                f"Up to offset {free} nothing is still needed: --before {free}."
-                if is_some
-                else "The first log file already holds messages that are, or may be, still needed."
-            )
+        free = found["free_before"]
+        if free is not None and free < log["start_after"] and not found["applied"]:
+            sentences.append(_free_sentence(free, log["start_before"]))
     for row in found["forecast"]["reached"] if _is_measured(found) else ():
         if row["limit"] == "diskSpaceWarningLevelRatio" and 0 < row["after_ms"] < _SOON_MS:
             when = format_duration(row["after_ms"])
             sentences.append(f"At the measured growth a broker refuses messages in {when}.")
     sentences += _refusing(found)
     return sentences
+
+
+def _free_sentence(free: int, start: int) -> str:
+    """Say which log files nothing needs any more."""
+    if free > start:
+        return f"Up to offset {free} nothing is still needed: --before {free}."
+    return "Even the first log file holds messages that are, or may be, still needed."
 
 
 def _refusing(found: Row) -> Iterator[str]:
@@ -380,17 +404,24 @@ def _is_sound(part: Row | None) -> bool:
 # stats
 
 
-def of_lag(rows: Iterable[Row]) -> list[str]:
-    """Say which groups lag, by the rows of `stats --by group`, whatever else they are counted by."""
+def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover") -> list[str]:
+    """Say which groups lag, by the rows of `stats --by group`, whatever else they are counted by.
+
+    `recover` is the command line that makes a lost queue again.
+    """
     lags: dict[str, int] = {}
     known = set()
     oldest: tuple[int, str] | None = None
     missed: dict[str, int] = {}
+    without: dict[str, list[str]] = {}
     for row in rows:
         if row["group"] is None:  # a topic that no group reads, or the offsets are lost
             continue
         lag = row["lag_messages_max"]
-        if lag is not None or "never_committed" not in row["status"]:
+        if row.get("lost_queues"):
+            without.setdefault(row["group"], []).extend(row["lost_queues"])
+            lag = row["lag_messages_min"]
+        elif lag is not None or "never_committed" not in row["status"]:
             known.add(row["group"])
         lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
         if row.get("lost_messages"):
@@ -403,15 +434,38 @@ def of_lag(rows: Iterable[Row]) -> list[str]:
     sentences = []
     if behind:
         since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
-        of = counted(len(known), "group")
+        of = counted(len(known | behind.keys()), "group")
         sentences.append(f"{len(behind)} of {of} lag by {by_name(behind, 'message', 'group')}{since}.")
     elif known:
-        sentences.append(f"No group lags ({counted(len(known), 'group')} with offsets).")
+        what = "other group" if without else "group"
+        sentences.append(f"No {what} lags ({counted(len(known), 'group')} with offsets).")
     sentences += missed_sentence(missed)
-    rest = len(lags.keys() - known)
+    sentences += _without_files(without, recover)
+    rest = len(lags.keys() - known - without.keys())
     if rest:
         sentences.append(f"The lag of {counted(rest, 'more group')} without any offset is unknown.")
     return sentences
+
+
+def _without_files(queues: Mapping[str, Sequence[str]], recover: str) -> Iterator[str]:
+    """Yield which groups have an unknown lag, because queues from which they have consumed have no files."""
+    if not queues:
+        return
+    names = list(map(shortened, queues))
+    more = [f"{len(names) - _GROUPS_NAMED} more"] if len(names) > _GROUPS_NAMED else []
+    lost = list(dict.fromkeys(queue for of_group in queues.values() for queue in of_group))
+    topic, _, queue_id = lost[0].rpartition("/")
+    have = f"queue {queue_id} of {shortened(topic)}"
+    if len(lost) > 1:
+        have += f" and {counted(len(lost) - 1, 'more queue')}"
+    yield (
+        f"The lag of {listed([*names[:_GROUPS_NAMED], *more])} is unknown: {have}"
+        f" {'has' if len(lost) == 1 else 'have'} no files; {recover} shows how to build"
+        f" {'it' if len(lost) == 1 else 'them'} from the log."
+    )
+
+
+_GROUPS_NAMED = 3
 
 
 def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:

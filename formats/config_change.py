@@ -49,6 +49,19 @@ def with_topics(
     return with_next_version(changed, dialect, now_ms, changes=len(topics))
 
 
+def without_dialect(document: Document) -> Document:
+    """topics.json as brokers of every version read it, whose text does not show which of them wrote it.
+
+    Only an empty map is written differently (`attributes` of most topics). A broker takes a missing one as
+    empty.
+    """
+    topics: Document = {
+        name: {key: value for key, value in topic.items() if value != {}}
+        for name, topic in _table(document, "topicConfigTable").items()
+    }
+    return {**document, "topicConfigTable": topics}
+
+
 def with_delay_offsets(
     document: Document, offsets: Mapping[int, int], dialect: Dialect, now_ms: int
 ) -> Document:

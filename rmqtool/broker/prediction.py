@@ -120,6 +120,7 @@ class Prediction:
         min_offset: where it begins; -1 without files.
         ends_with_blank: the log's last file is full, and its blank will be overwritten.
         log_files_deleted: names relative to the store root, as all names here.
+        empty_files_deleted: those of them without data: the file that a broker allocates in advance.
         bytes_abandoned: from `end_offset` to the end of the last data in the log.
         messages_abandoned: number of sound records after `end_offset`.
         topics_abandoned: their number by topic.
@@ -159,6 +160,7 @@ class Prediction:
     min_offset: int
     ends_with_blank: bool
     log_files_deleted: tuple[str, ...]
+    empty_files_deleted: tuple[str, ...]
     bytes_abandoned: int
     messages_abandoned: int
     topics_abandoned: Mapping[str, int]
@@ -198,8 +200,8 @@ class Prediction:
         row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
         row["last_abandoned_timestamp_ms"] = self.last_abandoned_timestamp
         row["topics_abandoned"] = dict(self.topics_abandoned)
-        for name in ("log_files_deleted", "index_files_deleted", "files_deleted", "files_made",
-                     "files_changed", "notes"):  # fmt: skip
+        for name in ("log_files_deleted", "empty_files_deleted", "index_files_deleted", "files_deleted",
+                     "files_made", "files_changed", "notes"):  # fmt: skip
             row[name] = list(getattr(self, name))
         row["queues"] = [queue.row() for queue in self.queues.values()]
         row["second_queues"] = [queue.row() for queue in self.second_queues.values()]
@@ -228,6 +230,7 @@ def prediction_of(start: BrokerStart, before: Spans, in_database: Spans) -> Pred
     dispatch = start.dispatch
     folders = list(dispatch.folders()) if dispatch is not None else []
     ran = start.runs
+    written = {start.loaded.log[number].path for number in abandoned.files}
     return Prediction(
         broker=rules.profile.name,
         abort=world.abort,
@@ -244,6 +247,7 @@ def prediction_of(start: BrokerStart, before: Spans, in_database: Spans) -> Pred
         min_offset=start.loaded.log[0].file_from_offset if start.crashes else start.min_offset,
         ends_with_blank=start.ends_with_blank,
         log_files_deleted=tuple(name(file.path) for file in start.deleted),
+        empty_files_deleted=tuple(name(file.path) for file in start.deleted if file.path not in written),
         bytes_abandoned=max(abandoned.end - end, 0) if ran else 0,
         messages_abandoned=abandoned.records,
         topics_abandoned=dict(sorted(abandoned.topics.items())),

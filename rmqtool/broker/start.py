@@ -168,16 +168,29 @@ _SOUND = 0  # status of a record with a correct CRC, at its stored offset
 
 @dataclass
 class DiscardedTail:
-    """Sound records after the end that recovery finds, with their smallest and largest store time, ms."""
+    """Sound records after the end that recovery finds, with their smallest and largest store time, ms.
+
+    `end` is the physical offset after the last byte that is not zero, `files` the numbers of the files with
+    such bytes after the end.
+    """
 
     records: int = 0
     topics: Counter[str] = field(default_factory=Counter)
     first_timestamp: int | None = None
     last_timestamp: int | None = None
     end: int = 0
+    files: set[int] = field(default_factory=set)
 
-    def take(self, batch: Batch, first: int) -> None:
-        """Count the rows from `first` on."""
+    def take(self, number: int, event: Event, first: int = 0) -> None:
+        """Take an event of file `number`; of a batch the rows from `first` on."""
+        if isinstance(event, Batch):
+            self.files.add(number)
+            self._count(event, first)
+        elif event.end > event.at:  # otherwise only zeros, or a blank
+            self.files.add(number)
+            self.end = max(self.end, event.end)
+
+    def _count(self, batch: Batch, first: int) -> None:
         rows = batch.rows[first:]
         rows = rows[rows["status"] == _SOUND]
         if not len(rows):
@@ -414,10 +427,7 @@ class BrokerStart:
                 self._hold(event, len(event.rows))
             return
         if self.end is not None:
-            if isinstance(event, Batch):
-                self.abandoned.take(event, 0)
-            else:
-                self.abandoned.end = max(self.abandoned.end, event.end)
+            self.abandoned.take(number, event)
         elif number < self._file:  # after a blank that is not at the end of its file
             if isinstance(event, Batch):
                 self.passed_over += len(event.rows)
@@ -427,10 +437,10 @@ class BrokerStart:
             self._scanned(event, count)
             if count < len(event.rows):
                 self._stop(int(event.positions[count]))
-                self.abandoned.take(event, count)
+                self.abandoned.take(number, event, count)
         elif not event.is_blank:
             self._stop(event.at)
-            self.abandoned.end = max(self.abandoned.end, event.end)
+            self.abandoned.take(number, event)
         else:
             self._file += 1
             if self._file == len(self.loaded.log):

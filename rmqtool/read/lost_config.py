@@ -50,7 +50,9 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     yield from _replaced_offsets(layout)
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and _is_missing(layout, DELAY_OFFSETS):
-        yield finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
+        found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
+        stored = "1 delayed message is" if delayed == 1 else f"{delayed} delayed messages are"
+        yield replace(found, message=f"{DELAY_OFFSETS} and its .bak are missing, but {stored} stored")
     lost = [name for name in (CONSUMER_OFFSETS, _GROUPS) if _is_missing(layout, name)]
     if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
         return

@@ -88,7 +88,10 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
         topics[_OF_ALL_BROKERS.name] = _OF_ALL_BROKERS
     dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
     document = config_change.new_topics(dialect, time_ms)
-    content = config_json.dump(config_change.with_topics(document, topics, dialect, time_ms), dialect)
+    document = config_change.with_topics(document, topics, dialect, time_ms)
+    if not store.written_by.is_known:  # the file would show the assumed version as a fact from now on
+        document = config_change.without_dialect(document)
+    content = config_json.dump(document, dialect)
     kind: ActionKind = "create" if data is None else "replace"
     yield Action(
         kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON,

@@ -4,7 +4,7 @@
     assemble.py     plan_and_predict, plan_recover  the plan, and the reasons not to apply it
     after.py        After                           the store after the changes of log, queues and index
     state.py        checkpoint and abort            offsets.py  committed and delay offsets
-    timer_loss.py   the timer after a loss
+    timer_loss.py   the timer after a loss          lost.py     what can be read of lost records
     timer.py        timer log, wheel, checkpoint    strays.py   epoch file, compaction checkpoint, strays
     run.py          recover_store, undo_recover
 

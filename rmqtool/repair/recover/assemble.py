@@ -24,6 +24,7 @@ from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
+from rmqtool.repair.recover.lost import lost_rows
 from rmqtool.repair.recover.offsets import offset_actions
 from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.state import closing_actions
@@ -498,7 +499,7 @@ def _summary(
         **request.options(),
         "log_end": log.end,
         "log_files_deleted": deleted,
-        "lost": [_lost_row(record) for record in log.lost],
+        "lost": lost_rows(store, log.lost),
         "lost_messages": sum(record.count for record in log.lost),
         "incomplete": [_incomplete_row(claim) for claim in log.incomplete],
         "given_up_messages": log.given_up,
@@ -531,20 +532,4 @@ def _incomplete_row(claim: Claim) -> dict[str, Any]:
         "queue_offset": claim.queue_offset,
         "physical_offset": claim.start,
         "size": claim.size,
-    }
-
-
-def _lost_row(record: LostRecord) -> dict[str, Any]:
-    return {
-        "topic": record.topic,
-        "queue_id": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "count": record.count,
-        "physical_offset": record.physical_offset,
-        "size": record.size,
-        "stored_after_timestamp_ms": record.after_ms,
-        "stored_before_timestamp_ms": record.before_ms,
-        "sure": record.sure,
-        "known_from": record.known_from,
-        "fate": record.fate,
     }

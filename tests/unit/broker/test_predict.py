@@ -89,6 +89,7 @@ def test_every_state(name: str, cases: Library) -> None:
     }
     assert found.end_offset == max(ends_of(this))
     assert (found.messages_abandoned, found.never_dispatched) == (0, 0)
+    assert found.bytes_abandoned == 0 and found.log_files_deleted == found.empty_files_deleted
 
 
 def ends_of(this: Case) -> list[int]:
@@ -125,7 +126,7 @@ def test_long_topics_end_the_log_for_4_9(cases: Library, tmp_path: Path) -> None
         found, _, newest = predict_all(store)
     assert (found.start_file, found.end_offset) == (0, first)
     assert found.log_files_deleted == tuple(f"commitlog/{k << 20:020}" for k in (1, 2, 3))
-    assert found.messages_abandoned == len(behind)
+    assert found.messages_abandoned == len(behind) and not found.empty_files_deleted
     assert found.topics_abandoned == Counter(row["topic"] for row in behind)
     assert found.first_abandoned_timestamp == min(row["storeTimestamp"] for row in behind)
     assert found.last_abandoned_timestamp == max(row["storeTimestamp"] for row in behind)

@@ -25,6 +25,7 @@ from rmqtool.formats.message import Message
 from rmqtool.read.store import Store
 from rmqtool.report.trace import table_fields
 from rmqtool.table import Table
+from rmqtool.terminal import format_size
 from tests.support.records import record
 from tests.support.stores import Library
 from tests.support.sweep import in_sweeps
@@ -154,7 +155,7 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
     assert f"LongTopicName- queue 3 offset 58 (at {_FIRST})" in warning and "Keys, tags" in warning
     assert "20 messages (6 of pubTopicEight" in verdict(out)
     assert "1 message of pubLong" in verdict(out) and "keys, tags" in verdict(out)
-    assert "damaged      20 messages of 15 queues, already lost" in out
+    assert "lost already 20 messages of 15 queues" in out and "readable" not in out
     assert "fill 1 range in commitlog" in out and "replace 1 file in index" in out
 
 
@@ -246,7 +247,7 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     found = json.loads(out)
     _, out, _ = run(capfd, "recover", root)
     queues = len({(row["topic"], row["queue_id"]) for row in found["lost"]})
-    assert f"damaged      {found['lost_messages']} messages of {queues} queues, already lost\n" in out
+    assert f"lost already {found['lost_messages']} messages of {queues} queues\n" in out
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
     assert header.split() == ["topic", "queues", "messages", "first_offset", "from_time"]
@@ -331,7 +332,7 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     code, out, _ = run(capfd, "doctor", root, "--no-host")
     assert (code, out.splitlines()[-1].split(maxsplit=1)) == (1, ["next", explains])
     text = run(capfd, *explains.split()[1:])[1]
-    assert "from a backup or from a slave" in " ".join(text.split())
+    assert "from a backup, from the host that the store came from, or from a slave" in " ".join(text.split())
     assert cure(["UN01", "CL01"], "RECOVER") is None
     assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
     (root / "commitlog/stray").touch()
@@ -350,7 +351,7 @@ def cut_log(root: Path) -> None:
     ("damage", "code", "lines", "words"),
     [
         (lambda root: shutil.rmtree(root / "consumequeue/pubRetry"), "CQ13",
-         "dispatch     queues and index level with the log, queues missing: pubRetry",
+         "dispatch     the other queues and index level with the log, queues missing: pubRetry",
          "groups have consumed from this queue, but it has no files"),
         (cut_log, "CQ03", "dispatch     43 queues ahead of the log, index ahead of the log",
          "the index points past the last record of the log (IX04)"),
@@ -445,11 +446,17 @@ def test_expire_says_what_is_free_to_go(
     assert found["free_before"] == max(free, default=0) and bool(free) == (prepare is consumed)
     out = run(capfd, "expire", root, "--disk-used", "92%")[1]
     assert "6 files in all" in out
+    assert json.loads(run(capfd, "expire", root, "--json")[1])["free_before"] == found["free_before"]
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert sum(row["bytes"] for row in found["usage"]) == sum(path.stat().st_blocks * 512 for path in files)
+    assert f"the store takes {format_size(sum(row['bytes'] for row in found['usage']))}: commitlog " in out
     if free:
         assert f"free to go   the log files before offset {free[-1]}: nothing there is still needed" in out
         assert f"Up to offset {free[-1]} nothing is still needed: --before {free[-1]}." in verdict(out)
     else:
-        assert "free to go   no file: " in out and "The first log file already holds" in verdict(out)
+        assert "free to go   no file\n" in out and "Even the first log file holds" in verdict(out)
+        who = "group pub_group_one has not consumed 1101 messages of pubTopicOne queue 0, from offset 299 on"
+        assert f"the first log file is needed: {who}" in out
     assert out.index("free to go") < out.index("refused ")
 
 
@@ -674,6 +681,12 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     assert max(map(len, lines)) <= 80 and " state " in lines[0]  # never left out: it is the answer
     keys = {line.split()[0] for line in lines if "stored" in line}
     assert len(keys) == 5 and all(key.startswith("…") for key in keys)  # not cut to the same text
+    many = [row | {"queue_offset": 298, "group": row["group"] and "pub_group_one"} for row in rows]
+    table = Table(table_fields(many), width=80)
+    lines = table.lines(
+        [*many, many[0] | {"topic": "SCHEDULE_TOPIC_XXXX"}, many[0] | {"topic": "%RETRY%pub_group"}]
+    )
+    assert max(map(len, lines)) <= 80 and "state" in lines[0] and "queue_offset" in table.left_out
     _, out, err = run(capfd, "lookup", root, "--key", "ORDER_5", "--max", "1", "--trace")
     assert "no group offset" in " ".join(out.split())
     assert (out + err).count("no group has an offset for topic pubOrder") == 1
@@ -691,6 +704,11 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     assert of_lag([]) == []
     assert of_lag([{**row, "lag_messages_max": 0}]) == ["No group lags (1 group with offsets)."]
     assert of_lag([{**row, "group": None, "lag_messages_max": None}]) == []
+    lost = {**row, "lag_messages_max": None, "lag_messages_min": 0, "lost_queues": ["a/b/0", "a/b/1"]}
+    assert of_lag([lost]) == [
+        "The lag of g is unknown: queue 0 of a/b and 1 more queue have no files; rmqtool recover shows how to"
+        " build them from the log."
+    ]
     assert of_lag([row, {**row, "group": "h", "lag_messages_max": 0}]) == [
         "1 of 2 groups lag by 3 messages of g; the oldest was stored then."
     ]

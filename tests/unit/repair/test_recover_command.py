@@ -53,11 +53,11 @@ def test_each_broker_stands_beside_the_plan(
             code, out, err = run(capsys, root, *options)
             assert code == 1
             heads += [line.split()[3:] for line in out.splitlines() if line.startswith("a start would")]
-            others = "which did not write this store: --broker 4.9, --broker 5.3"
+            others = "starts of other versions: --broker 4.9, --broker 5.3"
             assert (others in out) == (not options)
     assert heads == [["4.9,", "5.3,", "5.4", "recover"], ["5.4", "recover"]]
     assert "end the log at" in out and "lose sound messages" in out
-    assert "RMQTOOL_FILLER" in out
+    assert "RMQTOOL_FILLER" in out and "readable" not in out
     assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
 
 
@@ -233,6 +233,16 @@ def test_giving_up_sound_messages_needs_yes(
     root = copy_tree(tmp_path / "linked", tmp_path / "store")
     code, out, err = run(capsys, root, "--mode", "broker", "--broker", "5.4")
     assert code == 1 and "refused" in out and "(--yes)" in out
+    _, out, _ = run(capsys, root)
+    assert "1 message is lost already (can be read in part)" in out
+    (row,) = report(capsys, root)[1]["lost"]
+    (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
+    words = shlex.split(save.removesuffix(" > damaged.jsonl"))
+    assert main(words[1:]) == 1 and words[-1] == "--json"
+    (found,) = map(json.loads, capsys.readouterr().out.splitlines())
+    known = ("physical_offset", "topic", "queue_offset", "status", "keys", "uniq_key")
+    assert {name: row[name] for name in known} == {name: found[name] for name in known}
+    assert row["status"] == ["CL03"] and found["uniq_key"] in out
     arguments = (root, "--mode", "broker", "--broker", "5.4", "--apply")
     code, _, err = run(capsys, *arguments)
     assert code == 4 and "--yes" in err
@@ -262,7 +272,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
                       "count": 1,
-                      "fate": "filled",
+                      "fate": "filled", "status": None, "keys": None, "uniq_key": None,
                       "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
         },
         None,
@@ -270,7 +280,10 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
     lines = list(recover_lines(found))
     assert not any("\x1b" in line for line in lines)
     assert any("a\\x1b[31m" in line for line in lines)
-    assert f"warning      w. {how}; x" in lines and "warning      v. Copy it in the same way; y" in lines
+    assert (
+        f"warning      w. {how}; x" in lines
+        and "warning      v. Copy it to config/ from the same place; y" in lines
+    )
     assert found["lost"][0]["stored_before_time"].startswith("1970-01-01T")
     assert found["lost"][0]["stored_after_time"] is None
 

@@ -40,6 +40,17 @@ def test_info_and_diff(store: Path, capfd: Capture) -> None:
     assert f"(broker {GUESS}, stopped cleanly)" in run(capfd, "diff", store, store)[0]
 
 
+@pytest.mark.parametrize("name", ["recover", "rebuild"])
+def test_a_repair_does_not_make_the_guess_a_fact(store: Path, capfd: Capture, name: str) -> None:
+    """The topics.json that it writes is read by brokers of both versions, and shows neither."""
+    assert "which did not write" not in run(capfd, "recover", store)[0]
+    run(capfd, name, store, "--apply")
+    topics = json.loads((store / "config/topics.json").read_bytes())["topicConfigTable"]
+    assert topics["pubBatchCQ"]["attributes"] and "attributes" not in topics["pubTopicOne"]
+    known = "5.x (5.3 or 5.4; config/ does not say)"
+    assert f"written by   broker {known}, " in run(capfd, "info", store)[0]
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [

@@ -1,0 +1,64 @@
+"""The lost records of a plan as JSON: what is known of each, and what can still be read in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import InputError
+from rmqtool.log.events import StoredMessage
+from rmqtool.message.rows import RowFormat, message_row
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.repair.salvage import LostRecord
+
+READ_MAX = 1000
+"""So many lost records are read, the first of the log."""
+_FORM = RowFormat(body="none", names=("status", "keys", "uniq_key"))
+
+
+def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
+    """The lost records, with keys and unique key of the first `READ_MAX` of which the head is whole.
+
+    `status` has the codes of what is damaged, as in `dump`, or `ok` for a sound record that is given up. It
+    is None if no record can be read there.
+    """
+    rows = [_row(record) for record in lost]
+    for row, record in islice(zip(rows, lost, strict=True), READ_MAX):
+        found = _read(store, record)
+        if found is not None:
+            row |= message_row(found.message, found.physical_offset, found.file, _FORM)
+    return rows
+
+
+def _read(store: Store, record: LostRecord) -> StoredMessage | None:
+    """The damaged record; None if its head is damaged too, or if `record` stands for several records."""
+    try:
+        found = store.commit_log.read(record.physical_offset)
+    except InputError:
+        return None  # salvage has reported what is there
+    if not isinstance(found, StoredMessage):
+        return None
+    size = found.message.total_size
+    return found if size == record.size or (record.count == 1 and size < record.size) else None
+
+
+def _row(record: LostRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "count": record.count,
+        "physical_offset": record.physical_offset,
+        "size": record.size,
+        "stored_after_timestamp_ms": record.after_ms,
+        "stored_before_timestamp_ms": record.before_ms,
+        "sure": record.sure,
+        "known_from": record.known_from,
+        "fate": record.fate,
+        "status": None,
+        "keys": None,
+        "uniq_key": None,
+    }
