@@ -169,7 +169,11 @@ def stats(
     Lag counts all messages after a group's committed offset, including those that a filter would
     skip. The lag rows also show whether the broker would read the next message from memory or from
     disk: from memory if its distance from the end of the log is below 40 % of the memory
-    (accessMessageInMemoryMaxRatio).
+    (accessMessageInMemoryMaxRatio). The status of a lag row is ok, or: never_committed, the group has no
+    offset in a queue; queue_lost, the group has consumed from a queue that has no files, so its lag is
+    unknown; lost, messages expired before the group read them; ahead, an offset is beyond the end of its
+    queue; no_topic, the topic was deleted; no_group, no group has an offset for the topic; offsets_missing,
+    the offsets of all groups are lost.
 
     Delayed messages and transactions are those of the whole store. Only --topic and --queue apply to lag.
     --at shows what the store held at an earlier time. Messages that were deleted since, and offsets that
@@ -204,7 +208,7 @@ def stats(
             writer.note(f"rmqtool: {note}")
         if own.plot is not None and found.charts is not None:
             draw(found.charts, picture, request.form.tz, title=str(store.store))
-        write_sections(writer, found)
+        write_sections(writer, found, recover=store.command("recover"))
         bars = None if found.timeline is None else found.timeline.bars(_SPARKS_MAX)
         if request.timeline and bars is not None and len(bars.counts) > 2:
             writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
@@ -240,8 +244,8 @@ _TITLES = {
 Row = dict[str, Any]
 
 
-def write_sections(writer: Output, found: Overview) -> None:
-    """Write all sections; with a single section, its rows in any format.
+def write_sections(writer: Output, found: Overview, *, recover: str) -> None:
+    """Write all sections; with a single section, its rows in any format. `recover` as in `of_lag`.
 
     Raises:
         UsageError: csv or tsv for several sections.
@@ -254,7 +258,7 @@ def write_sections(writer: Output, found: Overview) -> None:
             writer.note(f"rmqtool: {_none_text(section)}")
         elif is_table and section.name == "messages" and len(counts := list(section.rows)) > 1:
             writer.note(f"rmqtool: {_total_text(counts, found.selected)}")
-        for sentence in of_lag(section.rows) if section.name == "lag" else ():
+        for sentence in of_lag(section.rows, recover) if section.name == "lag" else ():
             writer.note(f"rmqtool: {sentence}")
         return
     if writer.chosen_format in ("csv", "tsv"):

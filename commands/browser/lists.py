@@ -620,21 +620,22 @@ STATUS_TEXTS = {
     "lost": "messages were deleted before the group consumed them",
     "never_committed": "the group has no offset in some queues: it never consumed there",
     "no_group": "no group has an offset for this topic: it was never consumed",
-    "no_queue": "the store has no such queue",
+    "no_topic": "the topic was deleted",
     "offsets_missing": "consumerOffset.json is missing: the offsets of all groups are lost",
+    "queue_lost": "the group has consumed from this queue, but it has no files: see rmqtool recover",
     "unreadable": "a file cannot be read",
 }
 _SHORT_STATUS = {
-    "never_committed": "partial", "no_group": "no group", "no_queue": "no queue", "offsets_missing": "lost",
-    "unreadable": "unread",
+    "never_committed": "partial", "no_group": "no group", "no_topic": "no topic", "offsets_missing": "lost",
+    "queue_lost": "no files", "unreadable": "unread",
 }  # fmt: skip
 
 
 def _status_style(status: Iterable[str]) -> str:
     found = set(status)
-    if found & {"unreadable", "offsets_missing", "lost"}:
+    if found & {"unreadable", "offsets_missing", "lost", "queue_lost"}:
         return "error"
-    return "warning" if found & {"ahead", "no_queue"} else ""
+    return "warning" if found & {"ahead", "no_topic"} else ""
 
 
 def group_line(row: GroupRow) -> Line:

@@ -53,7 +53,13 @@ def missing(store: Store, index_timestamp: int) -> Iterator[Finding]:
 
     `index_timestamp` is the index time of the checkpoint, 0 for none.
     """
-    for topic, queue_id in _consumed_without_files(store):
+    root = store.layout.root
+    assert root is not None, "a store has a root"
+    try:
+        offsets = config_json.consumer_offsets(read_config(root / FOLDER, CONSUMER_OFFSETS).document or {})
+    except InputError:  # a finding of its own
+        offsets = {}
+    for topic, queue_id in consumed_without_files(store, offsets):
         found = finding("CQ13", f"consumequeue/{topic}/{queue_id}", topic=topic, queue_id=queue_id)
         yield replace(found, message="groups have consumed from this queue, but it has no files")
     if index_timestamp > 0 and not store.layout.index_files:
@@ -61,22 +67,19 @@ def missing(store: Store, index_timestamp: int) -> Iterator[Finding]:
         yield replace(found, message="the checkpoint has the time of an index, but there is no index")
 
 
-def _consumed_without_files(store: Store) -> list[tuple[str, int]]:
+def consumed_without_files(
+    store: Store, offsets: Mapping[tuple[str, str], Mapping[int, int]]
+) -> list[tuple[str, int]]:
     """Queues of the store's topics that have no files, though a group has committed an offset above 0.
 
-    A topic that was deleted is none of the store's: a broker may keep its offsets.
+    `offsets` are the committed ones by queue id, by (topic, group). A topic that was deleted is none of the
+    store's: a broker may keep its offsets.
     """
-    root = store.layout.root
-    assert root is not None, "a store has a root"
-    try:
-        offsets = config_json.consumer_offsets(read_config(root / FOLDER, CONSUMER_OFFSETS).document or {})
-        committed = {
-            (topic, queue_id)
-            for (topic, _), of_queues in offsets.items()
-            for queue_id, offset in of_queues.items()
-            if offset > 0 and (topic, queue_id) not in store.queues
-        }
-        topics = topic_names(store.layout) if committed else set()
-    except InputError:  # a finding of its own
-        return []
+    committed = {
+        (topic, queue_id)
+        for (topic, _), of_queues in offsets.items()
+        for queue_id, offset in of_queues.items()
+        if offset > 0 and (topic, queue_id) not in store.queues
+    }
+    topics = topic_names(store.layout) if committed else set()
     return sorted(key for key in committed if key[0] in topics)

@@ -4,6 +4,9 @@
     lost      messages after the committed offset that were deleted before the group consumed them
     ahead     how far the committed offset is beyond the end of the queue, which was created again
 
+The lag in a queue from which a group has consumed, but which has no files, is unknown (`queue_lost`). A queue
+without files is empty for a group whose offset is 0; a deleted topic (`no_topic`) has no lag.
+
 Lag counts all messages of the queue, also those that a filtered subscription skips. Bytes are the sizes of
 the records, from the queue's units; only units after the committed offset are read.
 
@@ -39,6 +42,7 @@ from rmqtool.read.by_time import first_stored
 from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost, with_retry_groups
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.report.ends import consumed_without_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +104,12 @@ FIELDS = (
     "group", "topic", "queue_id", "queues", "min_offset", "max_offset", "committed_offset", "lag_messages",
     "lag_bytes", "lag_messages_min", "lag_messages_max", "lost_messages", "ahead_messages",
     "oldest_timestamp_ms", "oldest_time", "age_ms", "distance_bytes", "reads_from", "status",
+    "lost_queues",
 )  # fmt: skip
 _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
-_NOT_READ = {"never_committed", "no_queue", "no_group", "offsets_missing"}
+_NOT_READ = {"never_committed", "no_topic", "no_group", "offsets_missing"}
+QUEUE_LOST = "queue_lost"
 
 
 def fields(by: Sequence[str]) -> tuple[str, ...]:
@@ -195,6 +201,7 @@ def group_lags(
         more = with_retry_groups(offsets, by_topic)
         offsets |= {key: of_queues for key, of_queues in more.items() if key[1] not in groups}
     store.layout.check_forms(queues=True)
+    lost = frozenset(consumed_without_files(store, offsets))
     with UnitReader() as reader:
         for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
             if not selection.matches_topic(topic):
@@ -206,7 +213,10 @@ def group_lags(
                 lag = QueueLag(group, topic, queue_id, committed=of_queues.get(queue_id))
                 queue = store.queues.get((topic, queue_id))
                 try:
-                    _measure(store, queue, lag, reader if sizes else None, past)
+                    if queue is None:
+                        _without_files(lag, lost)
+                    else:
+                        _measure(store, queue, lag, reader if sizes else None, past)
                 except (UnreadableError, OSError):
                     lag.status.add("unreadable")
                 yield lag
@@ -233,12 +243,20 @@ def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
     return lag
 
 
+def _without_files(lag: QueueLag, lost: frozenset[tuple[str, int]]) -> None:
+    """Set the lag in a queue without files; see the module."""
+    if (lag.committed or 0) <= 0:
+        lag.min_offset = lag.max_offset = lag.messages = lag.bytes = lag.lost = lag.ahead = 0
+    elif (lag.topic, lag.queue_id) in lost:
+        lag.status.add(QUEUE_LOST)
+        lag.at_least = 0
+    else:
+        lag.status.add("no_topic")
+
+
 def _measure(
-    store: Store, queue: AnyQueue | None, lag: QueueLag, reader: UnitReader | None, past: Past | None
+    store: Store, queue: AnyQueue, lag: QueueLag, reader: UnitReader | None, past: Past | None
 ) -> None:
-    if queue is None:
-        lag.status.add("no_queue")
-        return
     span = queue.span(store.commit_log.min_offset, store.profile)
     lag.max_offset = max(span.max_offset, 0)
     if past is not None:
@@ -298,7 +316,8 @@ def lag_rows(
     """Rows of lag, summed up over the dimensions (`group`, `topic`, `queue`) that `by` does not name.
 
     `age_ms` is the age, at `now_ms`, of the oldest message that is not consumed. In a row of several queues
-    the offsets are null, and so is a sum of which one value is unknown.
+    the offsets are null, and so is a sum of which one value is unknown. `lost_queues` are those without
+    files, as topic/queue.
     """
     key_fields = [name for word, name in _NAMES.items() if word in by]
     groups: dict[tuple[Any, ...], list[QueueLag]] = {}
@@ -333,6 +352,7 @@ def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | 
         "distance_bytes": distance,
         "reads_from": None if distance is None else broker.reads_from(distance),
         "status": status,
+        "lost_queues": [f"{lag.topic}/{lag.queue_id}" for lag in members if QUEUE_LOST in lag.status],
     }
 
 

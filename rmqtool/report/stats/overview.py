@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqtool import times
-from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
@@ -329,6 +329,8 @@ class _Run:
         if request.lag_by is not None:
             rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
             self.found.notes += _unread_notes(lags, self.store.layout)
+            if any(lag.QUEUE_LOST in each.status for each in lags):
+                self.found.exit_code = worst_exit_code(self.found.exit_code, EXIT_FINDINGS)
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
             by_name["lag"] = self._section("lag", rows, fields, table)
         if self.found.charts is not None:
