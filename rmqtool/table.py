@@ -57,7 +57,7 @@ _CONTINUES = ("message", "reason", "state")  # sentences: broken between words, 
 _ENDS_DIFFER = ("uniq_key", "offset_msg_id")  # of one producer they begin alike: they lose their beginning
 _STAY = (
     "problem", "severity", "kind", "status", "topic", "group", "count", "messages", "lag_messages",
-    "lag_messages_max", "queue_id",
+    "lag_messages_max", "queue_id", "state",
 )  # the last to be left out, after the first column  # fmt: skip
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
