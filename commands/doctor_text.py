@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.commands.verdicts import (
     LOG_MISSING,
     LOG_NOT_FOUND,
-    OFFSETS_ARE_LOST,
     OFFSETS_LOST,
+    READS_DAMAGE,
     by_name,
     cost_of_start,
     disk_text,
     missed_sentence,
     start_sentences,
+    usage_text,
 )
 from rmqtool.problems import BY_CODE
 from rmqtool.terminal import counted, escape, format_size
@@ -61,9 +62,8 @@ def _start_sentence(found: Examination) -> Iterator[str]:
     elif not starts:
         return
     elif all(start.prediction is not None for start in starts):
-        yield from start_sentences(_predictions(starts), more=bool(found.lost))
-        if any(each.name == OFFSETS_LOST for each in found.diagnoses):
-            yield OFFSETS_ARE_LOST
+        is_lost = any(each.name == OFFSETS_LOST for each in found.diagnoses)
+        yield from start_sentences(_predictions(starts), more=bool(found.lost), offsets_lost=is_lost)
     elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
         yield "Do not start the broker before you have read what follows."
     else:
@@ -91,11 +91,12 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
         return each.cost
     rows = _predictions(starts)
     if in_short and any(map(cost_of_start, rows)):
-        return "what was there is lost; the verdict says what a start costs more"
+        return "what was there is lost; the verdict says what else a start costs"
     sentences = [f"a start of {row['broker']} {cost_of_start(row) or 'loses nothing more'}" for row in rows]
-    return f"what was there is lost; {'; '.join(sentences)}"
+    return f"what was there is lost: {READS_DAMAGE}; {'; '.join(sentences)}"
 
 
+_USAGE_SHOWN = 3
 _LINES = 23  # of a terminal with 24 lines, one is for the prompt
 
 
@@ -134,6 +135,8 @@ def _head(found: Examination) -> Iterator[str]:
     if found.disk is not None:
         disk = found.disk
         text = disk_text(disk["used_ratio"], disk["free_bytes"], disk["reserved_bytes"])
+        if any(each.name.startswith("disk_") for each in found.diagnoses) and disk["usage"]:
+            text += f"; this store takes {usage_text(disk['usage'], _USAGE_SHOWN)}"
         yield from _wrapped("disk", text)
 
 
@@ -162,10 +165,13 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
                 left -= len(more)
                 part.chosen.add(name)
                 said.add(" ".join(more))
+    rest = found.diagnoses[len(parts) :]
+    if any(each.severity == "critical" for each in rest) and left < 1 and parts:
+        left += len(parts[0].cure)  # the next command says it too, but nothing else says what is critical
+        parts[0].chosen.discard("cure")
     for part in parts:
         yield ""
         yield from part.lines()
-    rest = found.diagnoses[len(parts) :]
     yield from _rest_lines(rest, left + _lines_of_rest(len(rest)))
 
 
@@ -245,7 +251,7 @@ def _omissions_in_short(found: Examination) -> Iterator[str]:
         yield from _wrapped("looked at", "the whole store")
         return
     whats = [each.what.partition(":")[0] for each in found.omissions]
-    wrapped = list(_wrapped("not seen", "; ".join(whats)))
+    wrapped = list(_wrapped("unknown", "; ".join(whats)))
     yield from wrapped[:2]
     if len(wrapped) > 2:
         yield f"{'':<{_LABEL}}and more: rmqtool doctor --all shows it"
@@ -255,7 +261,7 @@ def _omission_lines(found: Examination) -> Iterator[str]:
     if not found.omissions:
         yield f"looked at everything that fits {format_size(found.read_limit_bytes)}: the whole store"
         return
-    yield "not seen"
+    yield "unknown"
     for each in found.omissions:
         yield from _wrapped("-", f"{each.what}: {each.reason}", indent=2, label=4)
 

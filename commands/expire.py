@@ -14,12 +14,20 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import MEASURED_MIN_MS, STALE_MS, disk_text, listed, of_expire, verdict_lines
+from rmqtool.commands.verdicts import (
+    MEASURED_MIN_MS,
+    STALE_MS,
+    disk_text,
+    listed,
+    of_expire,
+    usage_text,
+    verdict_lines,
+)
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
-from rmqtool.terminal import counted, format_size
+from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import format_duration, format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -232,7 +240,7 @@ def _percent(name: str, text: str) -> float:
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) if match is not None else 0
     if not 0 < value < 100:
-        raise UsageError(f"{name} {text} is not a part of the disk", hint="give a percentage such as 92%")
+        raise UsageError(f"{name} {text} is not a percentage", hint="give one such as 92%")
     return value / 100
 
 
@@ -325,10 +333,11 @@ _QUEUE_COLUMNS = (
 _TOPIC_OF_QUEUES_COLUMNS = ("topic", "queues", "messages_going", "queues_that_become_empty")
 _TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
+_GROUPS_SHOWN = 3
 _LIMITS = {
-    "diskMaxUsedSpaceRatio": "old files go at any hour",
-    "diskSpaceCleanForciblyRatio": "files of any age go",
-    "diskSpaceWarningLevelRatio": "files of any age go, and messages are refused",
+    "diskMaxUsedSpaceRatio": "files older than {hours}h are deleted at any hour",
+    "diskSpaceCleanForciblyRatio": "files of any age are deleted",
+    "diskSpaceWarningLevelRatio": "files of any age are deleted, and messages are refused",
 }
 
 
@@ -367,10 +376,34 @@ def _free_lines(found: Row) -> Iterator[str]:
         yield f"warning      what groups would lose is unknown: {reasons}"
     if free is None or found["applied"]:
         return
-    if free <= log["start_before"]:
-        yield "free to go   no file: the first log file already holds messages that are, or may be, needed"
-        return
-    yield f"free to go   the log files before offset {free}: nothing there is still needed (--before {free})"
+    if free > log["start_before"]:
+        text = f"the log files before offset {free}: nothing there is still needed (--before {free})"
+        needed = "the next log file"
+    else:
+        text, needed = "no file", "the first log file"
+    yield f"free to go   {text}"
+    why = _needed_by(found["needed_after"])
+    yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
+
+
+def _needed_by(needed: Row) -> str:
+    """Return for whom messages are needed: groups with their offsets, what waits, what is unknown."""
+    rows = sorted(needed["unconsumed"], key=lambda row: (-row["messages"], row["group"], row["topic"]))
+    parts = [
+        f"group {shortened(row['group'])} has not consumed {counted(row['messages'], 'message')} of"
+        f" {shortened(row['topic'])} queue {row['queue_id']}, from offset {row['committed'] or 0} on"
+        for row in rows[:_GROUPS_SHOWN]
+    ]
+    if rows[_GROUPS_SHOWN:]:
+        parts.append(
+            f"groups have not consumed messages of {counted(len(rows) - _GROUPS_SHOWN, 'more queue')}"
+        )
+    for row in needed["pending"]:
+        level = f" of level {row['level']}" if row["level"] is not None else ""
+        most = "" if row["exact"] else "at most "
+        parts.append(f"{most}{counted(row['messages'], row['kind'] + ' message')}{level} still pending")
+    parts += needed["unknown"]
+    return "; ".join(parts)
 
 
 def _go(found: Row, count: int) -> str:
@@ -426,6 +459,8 @@ def _disk_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
         yield f"disk         {text} ({' and '.join(disk['holds'])})"
         if "commitlog" in disk["holds"]:
             yield from _level_lines(found, disk)
+    if found["usage"] and not found["applied"]:
+        yield f"{'':<13}the store takes {usage_text(found['usage'])}"
     yield from _growth_lines(found, zone)
     yield from _what_if_lines(found)
 
@@ -488,7 +523,7 @@ def _growth_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     if past:
         yield f"             the disk is {listed(past)} full already"
     if times:
-        start = "from the next message on, the disk is" if age >= STALE_MS else "the disk is"
+        start = "once messages arrive again, the disk is" if age >= STALE_MS else "the disk is"
         yield f"             {start} {', '.join(times)}"
 
 
@@ -496,7 +531,7 @@ def _fit_text(forecast: Row) -> str:
     """Return how many hours of messages fit below the lowest limit."""
     hours, limit = forecast["hours_that_fit"], f"{forecast['reached'][0]['ratio']:.0%}"
     if hours == 0:
-        return f"other files alone fill {limit} of the disk"
+        return f"files other than log, queues and index alone fill {limit} of the disk"
     return f"{f'{hours:.0f}h fit' if hours >= 1 else 'less than 1h fits'} below {limit}"
 
 
@@ -504,14 +539,16 @@ def _what_if_lines(found: Row) -> Iterator[str]:
     """Yield what the broker would delete with a disk above each limit."""
     files = found["commit_log"]["files"]
     label = "what if"
+    hours = found["settings"]["fileReservedTime"]["value"]
     for row in found["what_if"]:
+        rule = _LIMITS[row["limit"]].format(hours=hours)
         going = row["log_files_going"]
         deleted = "no file is deleted"
         if going:
             lost = counted(row["messages_going"], "message")
             freed = format_size(row["freed_bytes"])
             deleted = f"{going} of {counted(files, 'log file')} deleted with {lost}, {freed}"
-        yield f"{label:<13}above {row['used_ratio'] - 0.01:.0%}: {deleted}; {_LIMITS[row['limit']]}"
+        yield f"{label:<13}above {row['used_ratio'] - 0.01:.0%}: {deleted}; {rule}"
         label = ""
 
 

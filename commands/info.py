@@ -12,7 +12,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, verdict_lines
+from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, usage_text, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE
@@ -23,6 +23,8 @@ _TOPICS_SHOWN, _TOPICS_MIN = 20, 2
 _AROUND_TOPICS = 5  # an empty line, two of the heading, one for the other topics, the prompt
 _BAR_WIDTH = 12
 _PROBLEMS_SHOWN = 5
+_USAGE_SHOWN = 2
+_FIRST_TO_GO = ("takes", "last file")  # lines that a small terminal does without
 _UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
@@ -81,7 +83,11 @@ def _screen(
     tail = list(_fitted(verdict_lines(of_info(found), next=_next(store, found)), columns))
     shown = _TOPICS_SHOWN
     if lines is not None and columns is not None and "residency" not in found:
-        used = sum(max(-(-len(line) // columns), 1) for line in (*head, *tail))
+        used = _lines_used((*head, *tail), columns)
+        for label in _FIRST_TO_GO:
+            if used > lines - _AROUND_TOPICS - _TOPICS_MIN:
+                head = [line for line in head if not line.startswith(label)]
+                used = _lines_used((*head, *tail), columns)
         shown = min(max(lines - used - _AROUND_TOPICS, _TOPICS_MIN), shown)
     yield from head
     yield from _topic_lines(found["topics"], shown, every_queue=every_queue)
@@ -92,6 +98,10 @@ def _screen(
             ("path", "size", "allocated", "resident", "extents"),
         )
     yield from tail
+
+
+def _lines_used(lines: Iterable[str], columns: int) -> int:
+    return sum(max(-(-len(line) // columns), 1) for line in lines)
 
 
 def _fitted(lines: Iterable[str], columns: int | None) -> Iterator[str]:
@@ -236,12 +246,15 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     if disk is not None and disk["used_ratio"] is not None:
         text = disk_text(disk["used_ratio"], disk["free_bytes"], disk["reserved_bytes"])
         yield f"disk         {text}"
+    if disk is not None and disk["usage"]:
+        yield f"takes        {usage_text(disk['usage'], _USAGE_SHOWN)}"
 
 
 def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
     behind, risk = found["behind"], found["power_failure"]
     by_code = {row["problem"]: row["detail"] for row in found["problems"] if row["path"] in _OF_ENDS}
     parts = []
+    missing = [row["detail"] for row in found["problems"] if row["problem"] == "CQ13"]
     if "CQ03" in by_code:
         parts.append(f"{counted(by_code['CQ03']['queues'], 'queue')} ahead of the log")
     elif behind["queues_bytes"] is not None:
@@ -251,16 +264,15 @@ def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
     elif behind["index_bytes"] is not None:
         parts.append(f"index {_behind_text(behind['index_bytes'])}")
     if behind["queues_bytes"] == behind["index_bytes"] == 0 and not by_code.keys() & {"CQ03", "IX04"}:
-        parts = ["queues and index level with the log"]
-    missing = [row["detail"] for row in found["problems"] if row["problem"] == "CQ13"]
+        parts = [f"{'the other ' if missing else ''}queues and index level with the log"]
     if missing:
         topics = list(dict.fromkeys(shortened(detail["topic"]) for detail in missing))
         more = [f"{len(topics) - _MISSING_SHOWN} more"] if len(topics) > _MISSING_SHOWN else []
         parts.append(f"queues missing: {listed([*topics[:_MISSING_SHOWN], *more])}")
     if parts:
         yield f"dispatch     {', '.join(parts)}"
-    if risk is not None and risk["records"]:
-        yield f"power loss   {_risk_text(risk)}"
+    if risk is not None and risk["records"] and found["state"]["lock"] != "free":
+        yield f"unflushed    {_risk_text(risk)}"
 
 
 _OF_ENDS = ("consumequeue", "index")  # the paths of findings on all queues, and on the index
@@ -291,7 +303,7 @@ def _risk_text(risk: dict[str, Any]) -> str:
     seconds = ""
     if risk["seconds"] is not None:
         seconds = f" of the last {format_duration(int(risk['seconds'] * 1000))}"
-    return f"{count} records{seconds} are newer than the checkpoint"
+    return f"{count} records{seconds} may be in memory only; a power failure now could lose them"
 
 
 def _state_text(state: dict[str, Any]) -> str:

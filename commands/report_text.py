@@ -366,11 +366,11 @@ class _Page:
             flushed = info["checkpoint"]["physic_msg_timestamp"]
             yield "Checkpoint", f"log flushed up to {self.time(flushed)}" if flushed else "never flushed"
         risk = info["power_failure"]
-        if risk is not None and risk["records"]:
+        if risk is not None and risk["records"] and info["state"]["lock"] != "free":
             count = (
                 f"up to {risk['records']:,}" if risk["records_exact"] else f"more than {risk['records']:,}"
             )
-            yield "Power loss", f"{count} records are newer than the checkpoint"
+            yield "Not flushed", f"{count} records may be in memory only; a power failure now could lose them"
         yield from self.disk()
 
     def disk(self) -> Iterator[tuple[str, str]]:

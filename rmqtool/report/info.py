@@ -33,6 +33,7 @@ from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
+from rmqtool.storage.usage import usage
 
 _STATE_MAX = 64 << 10
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
@@ -450,7 +451,10 @@ def _last_not_newer(store: Store, timestamp_ms: int, known: _Known) -> int:
 
 
 def _disk(store: Store) -> Info | None:
-    """Space of the file system that holds the log, as the broker's disk rules compute it."""
+    """Space of the file system that holds the log, as the broker's disk rules compute it.
+
+    `usage` is what the store takes of it and of other disks, by file and folder of its root.
+    """
     folders = store.layout.commit_log_folders
     if not folders:
         return None
@@ -464,4 +468,5 @@ def _disk(store: Store) -> Info | None:
         "free_bytes": disk.usable,
         "reserved_bytes": disk.reserved,
         "used_ratio": disk.ratio if disk.total else None,
+        "usage": [each._asdict() for each in usage(store.layout)],
     }

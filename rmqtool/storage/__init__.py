@@ -33,4 +33,5 @@ __all__ = [
     "source",
     "storage",
     "unsupported",
+    "usage",
 ]

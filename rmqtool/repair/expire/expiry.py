@@ -56,6 +56,7 @@ from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.profile import Profile, WrittenBy, named
+from rmqtool.storage.usage import Usage, usage
 from rmqtool.times import DAY_MS, parse_zone
 
 _SECTOR = 512  # st_blocks counts these
@@ -431,8 +432,10 @@ class Expiry:
         unread: files that could not be read, with the reason. They stay.
         goal: the free space that an operator's rule demands; None without that rule.
         what_if: what would be deleted above each limit; empty with an operator's rules.
-        free_before: if needed messages are deleted: the physical offset before which no log file holds any;
-            `start_before` if the first one does. None if nothing that is needed is deleted.
+        free_before: the physical offset before which no log file holds needed messages; `start_before` if the
+            first one does. None for a log without files.
+        needed: what makes the first log file that is not free needed; nothing if that is the last file.
+        usage: what the store takes on its disks.
         offsets_unknown: why committed offsets are unknown, as far as they must have been there.
     """
 
@@ -452,6 +455,8 @@ class Expiry:
     goal: Goal | None = None
     what_if: tuple[WhatIf, ...] = ()
     free_before: int | None = None
+    needed: Losses = field(default_factory=Losses)
+    usage: tuple[Usage, ...] = ()
     offsets_unknown: tuple[str, ...] = ()
 
     @property
@@ -550,6 +555,9 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     lost = _with_unread(losses(store, effects.queues, after), effects, count)
+    free = _Free(store, facts.log, queues)
+    sure, most = (0, count) if lost.any else (count, len(facts.log))
+    free_count = free.files(sure, most)
     return Expiry(
         rules_of=rules_of,
         settings=settings,
@@ -572,23 +580,38 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request.rules, after),
         what_if=what_if,
-        free_before=_free_before(store, facts.log, queues, count) if lost.any else None,
+        free_before=facts.log[free_count].start if facts.log else None,
+        needed=free.lost(free_count + 1),
+        usage=tuple(usage(store.layout)),
         offsets_unknown=tuple(known_offsets(store, needed=offsets_are_lost(store))[1]),
     )  # fmt: skip
 
 
-def _free_before(store: Store, log: Sequence[LogFile], queues: ReadQueues, count: int) -> int:
-    """The start of the first of `count` log files that holds needed messages, found by bisection."""
-    low, high = 0, count - 1  # files that can go without a loss: at least `low`, at most `high`
-    while low < high:
-        middle = (low + high + 1) // 2
-        after = log[middle].start
-        effects = queue_effects(store, queues, log[0].start, after)
-        if _with_unread(losses(store, effects.queues, after), effects, middle).any:
-            high = middle - 1
-        else:
-            low = middle
-    return log[low].start
+class _Free(NamedTuple):
+    """Which log files can be deleted without a loss."""
+
+    store: Store
+    log: Sequence[LogFile]
+    queues: ReadQueues
+
+    def lost(self, count: int) -> Losses:
+        """What would be lost with the first `count` files; nothing if that includes the last one."""
+        if not 0 < count < len(self.log):
+            return Losses()
+        after = self.log[count].start
+        effects = queue_effects(self.store, self.queues, self.log[0].start, after)
+        return _with_unread(losses(self.store, effects.queues, after), effects, count)
+
+    def files(self, sure: int, most: int) -> int:
+        """How many files can be deleted: at least `sure`, and fewer than `most`; found by bisection."""
+        low, high = sure, max(most - 1, sure)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.lost(middle).any:
+                high = middle - 1
+            else:
+                low = middle
+        return low
 
 
 def expired_followers(store: Store, start: int) -> list[FileDecision]:

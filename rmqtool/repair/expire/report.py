@@ -30,8 +30,9 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if the
     version is assumed: the possible versions, and why it is unknown), settings, trigger,
     next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, groups_unknown, pending,
-    without_group, unknown, offsets_unknown, free_before, unread, goal, what_if, totals. The decision of a
-    file is goes or stays; deleted or kept with `applied`.
+    without_group, unknown, offsets_unknown, free_before, needed_after (what needs the first log file that is
+    not free), usage, unread, goal, what_if, totals. The decision of a file is goes or stays; deleted or kept
+    with `applied`.
     """
     words = ("deleted", "kept") if applied else ("goes", "stays")
     expired = expiry.expired
@@ -69,6 +70,12 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "unknown": list(expiry.losses.unknown),
         "offsets_unknown": list(expiry.offsets_unknown),
         "free_before": expiry.free_before,
+        "needed_after": {
+            "unconsumed": [asdict(each) for each in expiry.needed.unconsumed],
+            "pending": [asdict(each) for each in expiry.needed.pending],
+            "unknown": list(expiry.needed.unknown),
+        },
+        "usage": [each._asdict() for each in expiry.usage],
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
         "goal": _goal(expiry),
         "what_if": _what_if(expiry),

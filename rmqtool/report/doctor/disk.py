@@ -20,7 +20,7 @@ _STALE_MS = HOUR_MS  # after so long without a message, the rate may not be that
 def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) -> None:
     """Add how full the disk is, by the broker's limits, and when it will be full."""
     if not store.is_local or found.info["disk"] is None:
-        found.omissions.append(Omission("the disk and when it is full", "the store is not on this machine"))
+        found.omissions.append(Omission("how full the disk is", "the store is not on this machine"))
         return
     profile, conf = store.profile, store.layout.broker_conf
     try:
@@ -47,6 +47,7 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
         "free_bytes": fullest.usable,
         "total_bytes": fullest.total + fullest.reserved,
         "reserved_bytes": fullest.reserved,
+        "usage": found.info["disk"]["usage"],
         "max_used_ratio": settings.max_used_ratio,
         "forcible_ratio": settings.forcible_ratio,
         "refused_ratio": settings.warning_ratio,
@@ -59,7 +60,7 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
     elif not is_measured:
         span = format_duration(measured)
         reason = f"the log covers only {span}" if measured else "the log has too few records"
-        found.omissions.append(Omission("when the disk is full", reason))
+        found.omissions.append(Omission("when the disk will be full", reason))
     elif refused is not None:
         last = forecast.measured_to_ms or 0
         certainty: Certainty = "likely" if is_live and now_ms - last < _STALE_MS else "possible"

@@ -225,7 +225,7 @@ def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
             "read_ahead", "notice", certainty, path,
             f"the kernel reads {format_size(host.read_ahead_bytes)} ahead",
             "consumers that read old messages push the newest ones out of the page cache",
-            "shows the present value in KiB; 128 to 1024 suit a broker", ("cat", path),
+            "the line below shows the present value in KiB; 128 to 1024 suit a broker", ("cat", path),
             detail={"read_ahead_bytes": host.read_ahead_bytes},
         )  # fmt: skip
 

@@ -574,7 +574,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
         "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% full in ", "h fit below 75%",
         "measured over only 1m04s: a rough guide", " ago: no broker uses the store",
         "no message since 2026-11-21T08:51:16",
-        "from the next message on, the disk is",
+        "once messages arrive again, the disk is",
         "what if      above 75%: 2 of 4 log files deleted with 3563 messages, ",
         "             above 85%: 3 of 4 log files deleted with 3567 messages, ",
         "             above 90%: 3 of 4 log files", "messages are refused",

@@ -215,7 +215,7 @@ def test_a_small_terminal_shows_the_answer_and_one_next_command(
     nothing = "loses nothing more" if found["lost_messages"] else "loses nothing"
     assert f"A start of 5.4 {cost_of_start(own) or nothing}." in text
     if percent > 90:
-        assert "disk_full" in text and "refuses messages" in text
+        assert "disk_full" in text and "refuses messages" in text and "; this store takes " in text
     main(["doctor", "store", "--no-host", "--json"])
     found = json.loads(capfd.readouterr().out)
     assert shlex.split(found["next"])[1] == wanted.split()[0]

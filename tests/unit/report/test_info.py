@@ -217,6 +217,8 @@ def test_a_terminal_shows_one_screen(cases: Library, name: str) -> None:
     assert len(small) <= 23 and len(large) <= 49
     assert max(map(wcswidth, small)) <= 80
     assert small[0].startswith("store ") and small[-1].startswith("next ")
+    if name == "ok_540_clean":
+        assert any(line.startswith("takes ") for line in small)
     for label in ("written by", "state", "commit log", "messages", "disk", "dispatch", "topics", "verdict"):
         assert [line for line in small if line.startswith(label)], label
     bars = [sum(line[-1:] in ("█", *"▏▎▍▌▋▊▉") for line in shown) for shown in (small, large)]

@@ -1,0 +1,67 @@
+"""The space that a store takes on its disks, by file and folder of its root, as `du` counts it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqtool.storage.layout import StoreLayout
+
+_SECTOR = 512  # st_blocks counts these
+
+
+class Usage(NamedTuple):
+    """A file or folder of a store: its name, the bytes that its files take, and how many they are."""
+
+    name: str
+    bytes: int
+    files: int
+
+
+def usage(layout: StoreLayout) -> list[Usage]:
+    """The files and folders of a local store that take space, the largest first; none for a part of a store.
+
+    Folders of the commit log outside the root count too, under their paths. What cannot be listed is left
+    out: the layout names it.
+    """
+    root = layout.root
+    if root is None:
+        return []
+    found = [_usage(entry.name, root / entry.name) for entry in _entries(root) if not entry.is_symlink()]
+    inside = root.resolve()
+    for folder in layout.commit_log_folders:
+        if folder.is_symlink() or inside not in folder.resolve().parents:
+            found.append(_usage(layout.relative(folder), folder))
+    return sorted((each for each in found if each.bytes), key=lambda each: (-each.bytes, each.name))
+
+
+def _usage(name: str, path: Path) -> Usage:
+    count = total = 0
+    for each in _files(path):
+        try:
+            total += os.lstat(each).st_blocks * _SECTOR
+        except OSError:
+            continue  # a live broker has deleted it
+        count += 1
+    return Usage(name, total, count)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the file, or the files below the folder `path`; links inside are not followed."""
+    if not path.is_dir():
+        yield path
+    for entry in _entries(path):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:  # a file, or a folder that cannot be listed
+        return []
