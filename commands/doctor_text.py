@@ -167,8 +167,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
                 said.add(" ".join(more))
     rest = found.diagnoses[len(parts) :]
     if any(each.severity == "critical" for each in rest) and left < 1 and parts:
-        left += len(parts[0].cure)  # the next command says it too, but nothing else says what is critical
-        parts[0].chosen.discard("cure")
+        left += len(parts[0].cost)  # another critical result says more than what the first one costs
+        parts[0].chosen.discard("cost")
     for part in parts:
         yield ""
         yield from part.lines()

@@ -97,6 +97,9 @@ lost already 1 message of 1 queue; ...
 topic     queues  messages  first_offset  from_time...
 --------  ------  --------  ------------  ---------...
 pubBatch       1         1       3511773  2026-11-21T08:50:33.180+00:00...
+readable     header and properties of 1 record; status says what is damaged
+...
+save first   rmqtool lookup store --offset 3511773 --json > damaged.jsonl
 
 changes      fill 1 range in commitlog, replace 1 file in consumequeue, replace 1 file in index, delete abort
 ...
@@ -106,8 +109,9 @@ rmqtool: nothing was changed; to apply the plan: rmqtool recover store --broker 
 
 The column of a version shows what a start of that version would do, computed from the bytes of the store.
 Without `--broker` there are columns for the versions that may have written the store. The last column shows
-the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound
-messages after it. `--json` prints everything for programs. `--write-plan FILE` saves the plan.
+the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound messages after it. The
+line `save first` saves what can be read of the damaged message. `--json` prints everything for programs.
+`--write-plan FILE` saves the plan.
 `--apply --plan FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
 
 Before you start the broker again, check its slave. A slave that holds more than this log is now ahead of

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.commands.info import _lines
 from rmqtool.commands.verdicts import span
 from rmqtool.formats import checkpoint, epoch, index, message
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit, encode_unit
@@ -119,7 +120,13 @@ class TestPowerFailure:
     def test_records_newer_than_the_checkpoint(self, root: Path) -> None:
         flushed = STORE_TIMESTAMP + 29
         (root / "checkpoint").write_bytes(checkpoint.encode(checkpoint.Checkpoint(flushed, flushed)))
-        assert info_of(root)["power_failure"] == {"seconds": 0.01, "records": 10, "records_exact": True}
+        found = info_of(root)
+        assert found["power_failure"] == {"seconds": 0.01, "records": 10, "records_exact": True}
+        risk = "up to 10 records of the last 10ms may be in memory only; a power failure now could lose them"
+        line = f"unflushed    {risk}"
+        for lock, shown in (("free", []), ("held", [line]), ("unknown", [line])):
+            state = {**found["state"], "lock": lock, "lock_holder_pid": None, "lock_note": ""}
+            assert [each for each in _lines({**found, "state": state}, UTC) if "power" in each] == shown
 
     def test_everything_is_flushed(self, root: Path) -> None:
         assert info_of(root)["power_failure"]["records"] == 0
