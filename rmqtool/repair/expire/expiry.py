@@ -555,9 +555,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     lost = _with_unread(losses(store, effects.queues, after), effects, count)
-    free = _Free(store, facts.log, queues)
-    sure, most = (0, count) if lost.any else (count, len(facts.log))
-    free_count = free.files(sure, most)
+    free_before, needed = _Free(store, facts.log, queues).found(*((0, count) if lost.any else (count, None)))
     return Expiry(
         rules_of=rules_of,
         settings=settings,
@@ -569,10 +567,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
             *map(_log_decision, facts.log, decisions),
             *_follow_decisions(store, facts.chains, effects, after),
         ),
-        start_before=before,
-        start_after=after,
-        effects=effects,
-        losses=lost,
+        start_before=before, start_after=after, effects=effects, losses=lost,
         forecast=forecast(
             facts.log, facts.chains, facts.disks, settings,
             (tail.end, tail.last.store_timestamp if tail.last is not None else None),
@@ -580,9 +575,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request.rules, after),
         what_if=what_if,
-        free_before=facts.log[free_count].start if facts.log else None,
-        needed=free.lost(free_count + 1),
-        usage=tuple(usage(store.layout)),
+        free_before=free_before, needed=needed, usage=tuple(usage(store.layout)),
         offsets_unknown=tuple(known_offsets(store, needed=offsets_are_lost(store))[1]),
     )  # fmt: skip
 
@@ -602,16 +595,21 @@ class _Free(NamedTuple):
         effects = queue_effects(self.store, self.queues, self.log[0].start, after)
         return _with_unread(losses(self.store, effects.queues, after), effects, count)
 
-    def files(self, sure: int, most: int) -> int:
-        """How many files can be deleted: at least `sure`, and fewer than `most`; found by bisection."""
-        low, high = sure, max(most - 1, sure)
+    def found(self, sure: int, most: int | None) -> tuple[int | None, Losses]:
+        """Where the first file that is not free begins, and what needs it; see `Expiry`.
+
+        At least `sure` files can be deleted, and fewer than `most`. The number is found by bisection.
+        """
+        if not self.log:
+            return None, Losses()
+        low, high = sure, max((len(self.log) if most is None else most) - 1, sure)
         while low < high:
             middle = (low + high + 1) // 2
             if self.lost(middle).any:
                 high = middle - 1
             else:
                 low = middle
-        return low
+        return self.log[low].start, self.lost(low + 1)
 
 
 def expired_followers(store: Store, start: int) -> list[FileDecision]:

@@ -70,11 +70,7 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "unknown": list(expiry.losses.unknown),
         "offsets_unknown": list(expiry.offsets_unknown),
         "free_before": expiry.free_before,
-        "needed_after": {
-            "unconsumed": [asdict(each) for each in expiry.needed.unconsumed],
-            "pending": [asdict(each) for each in expiry.needed.pending],
-            "unknown": list(expiry.needed.unknown),
-        },
+        "needed_after": _needed(expiry),
         "usage": [each._asdict() for each in expiry.usage],
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
         "goal": _goal(expiry),
@@ -87,6 +83,14 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
         },
     }  # fmt: skip
+
+
+def _needed(expiry: Expiry) -> dict[str, Any]:
+    return {
+        "unconsumed": [asdict(each) for each in expiry.needed.unconsumed],
+        "pending": [asdict(each) for each in expiry.needed.pending],
+        "unknown": list(expiry.needed.unknown),
+    }
 
 
 def _what_if(expiry: Expiry) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "recover", root)
     assert code == 1 and "nothing that recover can repair: see the warnings" in out
     assert "consumeFromWhere" in out and "from a slave" in out and "delivered again" in out
-    assert "The committed offsets of all groups are lost" in out.partition("\nverdict ")[2]
+    assert "the committed offsets of all groups are lost" in out.partition("\nverdict ")[2]
     _, out, _ = run(capsys, "recover", root, "--format", "json")
     assert [text[:4] for text in json.loads(out)["warnings"]] == ["CF07", "CF08"]
     shutil.rmtree(root / "config")
