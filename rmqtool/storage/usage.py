@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,30 +38,26 @@ def usage(layout: StoreLayout) -> list[Usage]:
 
 
 def _usage(name: str, path: Path) -> Usage:
-    count = total = 0
-    for each in _files(path):
-        try:
-            total += os.lstat(each).st_blocks * _SECTOR
-        except OSError:
-            continue  # a live broker has deleted it
-        count += 1
-    return Usage(name, total, count)
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """Yield the file, or the files below the folder `path`; links inside are not followed."""
+    """Return what the file takes, or the files below the folder `path`; links inside are not followed."""
+    sizes: list[int] = []
+    folders: list[Path | str] = [path]
     if not path.is_dir():
-        yield path
-    for entry in _entries(path):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path))
-        else:
-            yield Path(entry.path)
+        folders = []
+        with suppress(OSError):  # a live broker has deleted it
+            sizes.append(os.lstat(path).st_blocks)
+    while folders:
+        for entry in _entries(folders.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+                continue
+            with suppress(OSError):
+                sizes.append(entry.stat(follow_symlinks=False).st_blocks)
+    return Usage(name, sum(sizes) * _SECTOR, len(sizes))
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
-    except OSError:  # a file, or a folder that cannot be listed
+    except OSError:  # it cannot be listed, or is gone
         return []
