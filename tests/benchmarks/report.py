@@ -3,8 +3,8 @@
     python -m tests.benchmarks.report [FILE]    puts the table of build/bench/table.json, or FILE, into the
                                                 documents; then run `make man`
 
-The table stands between two markers, in README.md and in the source of rmqtool-concepts(7). A document
-without markers is an error; with nothing between them it has no section. Only a full run gets there.
+The tables stand between two markers in the source of rmqtool-concepts(7), and some rows in README.md. A
+document without markers is an error; with nothing between them it has no section. Only a full run gets there.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ GROWTH_TEXT = (
     "The time of a command at several sizes; memory and open files at the first and the last one. The slope"
     " is the exponent of the time: 1 grows as the size, 0 not at all."
 )
+README_ROWS = (
+    "one message by its key", "walk and CRC, from files", "verify, log pass", "verify, log pass, cold cache",
+    "verify, all passes", "recover, the plan", "stats", "export to Parquet", "lookup of 20,000 keys",
+    "append from Parquet, 1 topic",
+)  # fmt: skip
 Result = dict[str, Any]
 _COLOURS = {"rmqtool": "#7f7f7f", "java": "#d62728", "limit": "#1f77b4", "other": "#2ca02c"}
 _KINDS = {
@@ -167,6 +172,25 @@ def markdown(results: Result, heading: str = "###") -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def selection(results: Result) -> str:
+    """The table of README.md: one line a row, for who decides in a minute."""
+    rows = {row["name"]: row for row in results["rows"]}
+    lines = ["| work | rmqtool | its speed divided by that of |", "|---|---|---|"]
+    for row in (rows[name] for name in README_ROWS if name in rows):
+        ours, *peers = row["contenders"]
+        ratios = [
+            f"{each['name']}: {ratio_text(each['ratio'])}" for each in peers if each["ratio"] is not None
+        ]
+        place = " (in process)" if row["in_process"] else ""
+        lines.append(f"| {row['name']}{place} | {_figure_and_memory(row, ours)} | {'; '.join(ratios)} |")
+    text = (
+        f"Median times of whole commands over a log of {results['log_messages']:,} messages of 1 KiB in the"
+        f" page cache, on one machine: {machine_text(results['machine'])}. Peers such as cat only read the"
+        " same bytes. `make bench` measures; rmqtool-concepts(7) has all rows and what each peer does."
+    )
+    return f"{text}\n\n" + "\n".join(lines) + "\n"
+
+
 def _peer_lines(rows: Sequence[Result]) -> Iterator[str]:
     """What each peer does, once."""
     peers = [each for row in rows for each in row["contenders"][1:] if each["kind"] != "rmqtool"]
@@ -262,8 +286,8 @@ def between(text: str, markers: tuple[str, str], content: str) -> str:
 
 
 def put(results: Result, readme: Path = README, concepts: Path = CONCEPTS) -> None:
-    """Write the table into both documents."""
-    section = f"\n## {TITLE}\n\n{markdown(results)}\n"
+    """Write the tables into both documents."""
+    section = f"\n## {TITLE}\n\n{selection(results)}\n"
     for path, markers, content in (
         (readme, README_MARKERS, section), (concepts, PAGE_MARKERS, page_source(results))
     ):  # fmt: skip
