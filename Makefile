@@ -44,18 +44,21 @@ demo: .venv/base
 	$(BIN)/python -m tests.support.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
+# One process more than the machine has processors, up to four: some tests wait.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4)))
+
 # The kernels are compiled first, once: else the processes of the tests and of Spark would each compile them.
 test: .venv/dev | jre cc
 	@$(BIN)/python -m tests.tools.kernels
 	@mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
 	@$(BIN)/python -m pytest -p no:cacheprovider --basetemp build/test-spark tests/spark >build/test-spark.log 2>&1 & spark=$$!; \
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark; code=$$?; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark; code=$$?; \
 	wait $$spark || code=$$?; cat build/test-spark.log; exit $$code
 
 # The tests of which `make test` takes a sample, whole; SWEEP names files or folders, all without.
 SWEEP := tests
 sweep: .venv/dev
-	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m sweep $(SWEEP)
+	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m sweep $(SWEEP)
 
 # The suite RUNS times at a load of LOAD, half of them below nohup; FIRST is the seed of the first, TESTS what is run.
 RUNS := 20

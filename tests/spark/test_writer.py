@@ -44,8 +44,9 @@ def schema_of(source: dict[str, str]) -> StructType:
 
 
 def is_sound(path: Path) -> bool:
+    """But for timer files, without which a broker would deliver timer messages again (TM03)."""
     with Store.open(path) as store:
-        return [each for each in verify(store) if each.problem.severity != "note"] == []
+        return {each.problem.code for each in verify(store) if each.problem.severity != "note"} <= {"TM03"}
 
 
 def beside(path: Path) -> list[str]:

@@ -210,7 +210,7 @@ class RocksdbIndexCheck:
             self.context.report.vanished.add(self.name)
         elif "queues" not in self.context.report.passes:  # it reads all databases
             path = self.database.folder if error.path is None else Path(error.path)
-            yield finding("RD01", self.context.name(path), error.physical_offset, None, reason=error.message)
+            yield finding("RD10", self.context.name(path), error.physical_offset, None, reason=error.message)
 
     @property
     def name(self) -> str:
