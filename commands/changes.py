@@ -74,13 +74,14 @@ def note_next(
         words: further words of the line.
         in_plan: options that a plan file holds, and that the line lacks if it names one.
     """
-    allowed = {"yes": change.yes, "force": change.force, None: False}
-    for refusal in refusals:
-        if not allowed[refusal.needs]:
-            without = f" without --{refusal.needs}" if refusal.needs else ""
-            hint = f"; {refusal.hint}" if refusal.hint else ""
-            output.note(f"rmqtool: nothing was changed; --apply is refused{without}: {refusal.reason}{hint}")
-            return
+    from rmqtool.repair.plan import not_overridden
+
+    refusal = not_overridden(refusals, yes=change.yes, force=change.force)
+    if refusal is not None:
+        without = f" without --{refusal.needs}" if refusal.needs else ""
+        hint = f"; {refusal.hint}" if refusal.hint else ""
+        output.note(f"rmqtool: nothing was changed; --apply is refused{without}: {refusal.reason}{hint}")
+        return
     plan = change.plan or change.write_plan
     left_out = {"plan", "write_plan", *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []

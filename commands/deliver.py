@@ -191,9 +191,7 @@ class _OffsetReport:
 
 def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Yield the messages that are due, from a store opened read-only."""
-    from rmqtool.read.delay_levels import configured
     from rmqtool.read.store import Store
-    from rmqtool.write.schedule import plan
     from rmqtool.write.topics import TopicTable
 
     with Store.open(request.store.store, **request.arguments()) as opened:
@@ -207,13 +205,7 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
             report.output.note("rmqtool: a broker is using the store and delivers these messages itself")
         topics = TopicTable.load(root, opened.profile)
         knows = None if request.create_topics else topics.is_known
-        delays = configured(request.broker_conf)
-        offsets = report.offsets(opened, delays, apply=False)
-
-        def due() -> Iterator[Delivery]:
-            return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
-
-        lost = report.again(opened, due)
+        due, lost = _due(request, report, opened, knows, apply=False)
         if lost is not None:
             report.output.note(f"rmqtool: {lost.message}; --apply is refused without --force")
         yield from due()
@@ -221,8 +213,7 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
 
 def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Deliver the messages that are due to their real queues; yield them."""
-    from rmqtool.read.delay_levels import configured
-    from rmqtool.write.schedule import deliver, plan
+    from rmqtool.write.schedule import deliver
     from rmqtool.write.store_writer import StoreWriter
 
     def make() -> StoreWriter:
@@ -231,18 +222,33 @@ def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     with entering(make) as writer, writer.read() as opened:
         options.note_assumed_version(report.output, writer.options.written_by, "--profile")
         knows = None if request.create_topics else writer.topics.is_known
-        delays = configured(request.broker_conf)
-        offsets = report.offsets(opened, delays, apply=True)
-
-        def due() -> Iterator[Delivery]:
-            return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
-
-        lost = report.again(opened, due)
+        due, lost = _due(request, report, opened, knows, apply=True)
         if lost is not None and not request.force:
             raise lost
         if lost is not None:
             report.output.note(f"rmqtool: warning: {lost.message}")
         yield from deliver(writer, due(), create_topics=request.create_topics)
+
+
+def _due(
+    request: _Request,
+    report: _OffsetReport,
+    opened: Store,
+    knows: Callable[[str], bool] | None,
+    *,
+    apply: bool,
+) -> tuple[Callable[[], Iterator[Delivery]], RefusedError | None]:
+    """Return what yields the messages that are due, each time it is called, and why not to deliver them."""
+    from rmqtool.read.delay_levels import configured
+    from rmqtool.write.schedule import plan
+
+    delays = configured(request.broker_conf)
+    offsets = report.offsets(opened, delays, apply=apply)
+
+    def due() -> Iterator[Delivery]:
+        return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
+
+    return due, report.again(opened, due)
 
 
 def _place(delivery: Delivery) -> str:

@@ -76,7 +76,7 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
 
 
 def wheel_is_lost(layout: StoreLayout) -> bool:
-    """Whether the timer log has units, and there is no wheel. Raises UnreadableError."""
+    """Whether the wheel is missing although the timer log has units. Raises UnreadableError."""
     return layout.timer_wheel is None and _has_units(layout)
 
 

@@ -125,7 +125,7 @@ class ColdReads:
             start = end
 
     def _read(self, start: int, stop: int, memory: mmap.mmap, *, is_one: bool) -> Callable[[], int]:
-        """Begin to read [start, stop), or read it if there is no more; what waits for the number of bytes."""
+        """Read [start, stop) in a thread, or at once if it is all; what waits for the number of bytes."""
         part = memoryview(memory)[: -(-(stop - start) // PAGE) * PAGE]
         if is_one:
             count = os.preadv(self._fd, [part], start)

@@ -54,7 +54,7 @@ _BROKER_SETTINGS = {
 _NEW_TOPICS = "TBW102"
 """TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: the route to it is the one of topics that are not there yet."""
 _PROPERTIES = (
-    # The disk of the machine is nobody's business here.
+    # A disk that is nearly full must not matter.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     # Else every start makes two keys and certificates, and loads all of TLS: half of its processor time.

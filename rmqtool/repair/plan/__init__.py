@@ -15,7 +15,15 @@ Plans are made by others: `salvage`, `rebuild`, `expire`.
 from rmqtool.repair.plan.action import Action, ActionKind, Build, Plan
 from rmqtool.repair.plan.apply import Applied, apply, backup_folder, check_backup, default_backup
 from rmqtool.repair.plan.fingerprint import Fingerprint, fingerprint
-from rmqtool.repair.plan.harness import OpenStore, Refusal, carry_out, held_store, show_plan, steady
+from rmqtool.repair.plan.harness import (
+    OpenStore,
+    Refusal,
+    carry_out,
+    held_store,
+    not_overridden,
+    show_plan,
+    steady,
+)
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
 from rmqtool.repair.plan.undo import Earlier, Undone, roll_back, undo
 
@@ -45,6 +53,7 @@ __all__ = [
     "guard",
     "harness",
     "held_store",
+    "not_overridden",
     "paths",
     "plan_file",
     "read_plan",

@@ -151,11 +151,16 @@ def _planned(store: Store, make: Callable[[Store], P], file: PlanFile | None) ->
 
 def _must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> None:
     """Raise RefusedError for the first reason that is not overridden."""
+    refusal = not_overridden(refusals, yes=yes, force=force)
+    if refusal is not None:
+        default = f"--{refusal.needs} does it anyway" if refusal.needs is not None else None
+        raise RefusedError(refusal.reason, path=refusal.path, hint=refusal.hint or default)
+
+
+def not_overridden(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> Refusal | None:
+    """The first reason that is not overridden; None if --apply is allowed."""
     allowed = {"yes": yes, "force": force, None: False}
-    for refusal in refusals:
-        if not allowed[refusal.needs]:
-            default = f"--{refusal.needs} does it anyway" if refusal.needs is not None else None
-            raise RefusedError(refusal.reason, path=refusal.path, hint=refusal.hint or default)
+    return next((refusal for refusal in refusals if not allowed[refusal.needs]), None)
 
 
 @contextmanager

@@ -247,7 +247,11 @@ class _Run:
                     unit = None
             if not limited:
                 reached = max(reached, end)
-            if unit is None and not request.is_folder and not self._names_only_unknown_topics():
+            if (
+                unit is None
+                and not request.is_folder
+                and not names_only_unknown_topics(self.store.layout, self.selection)
+            ):
                 unit = self._begin(reached)  # a file without a message
             self._finish(unit, reached)
         except BaseException:
@@ -258,10 +262,6 @@ class _Run:
             log.close()
         self.result.next_offset = reached
         return self.result
-
-    def _names_only_unknown_topics(self) -> bool:
-        """Whether the topics of the selection are likely wrong names: then no file is written."""
-        return names_only_unknown_topics(self.store.layout, self.selection)
 
     def _begin(self, start: int) -> _Unit:
         request = self.request

@@ -296,7 +296,7 @@ def test_info_of_a_store_that_names_and_sizes_show_to_be_damaged(
 
 
 def test_a_log_that_is_elsewhere_is_asked_for_first(store_copy: StoreCopy, capfd: Capture) -> None:
-    """By all commands; no line applies a plan without it, and what is applied all the same is no repair."""
+    """By all commands; no line applies a plan without it, and applying it anyway is not called a repair."""
     root, question = (
         store_copy("gap_cl26_log_missing"),
         "The commit log was not found: is storePathCommitLog ",

@@ -315,7 +315,7 @@ def test_the_newest_record_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
 def test_a_queue_without_files(
     cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str], queues: int, words: str
 ) -> None:
-    """It has no message, and is no proof that nothing is damaged."""
+    """It has no message, and the verdict names it."""
     root = cases.copy("ok_540_clean", tmp_path / "store")
     folders = sorted((root / "batchconsumequeue/pubBatchCQ").iterdir())
     for folder in folders[:queues]:
