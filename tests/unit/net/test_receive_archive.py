@@ -164,7 +164,8 @@ def test_a_mark_is_not_a_copy(master: Path, tmp_path: Path, loss: str) -> None:
         if loss in ("cut", "of another log"):
             with pytest.raises(RmqtoolError, match="another file|cannot read"):
                 receive(sender.address, copy, archive=str(place), max_bytes=1)
-            assert log_of(copy) == log_of(master)
+            # Only the first file has its copy; it may have gone before the second was looked for.
+            assert log_of(master) in (log_of(copy), log_of(master)[:FILE_SIZE] + log_of(copy))
             return
         assert receive(sender.address, copy, archive=str(place), max_bytes=1).expired == 5 * FILE_SIZE
     assert archived(place) + log_of(copy) == log_of(master)
