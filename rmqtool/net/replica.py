@@ -37,6 +37,7 @@ from rmqtool.storage.output_guard import real_path
 from rmqtool.storage.profile import Profile, profile_named, written_by
 from rmqtool.storage.roots import is_store
 from rmqtool.storage.source import first_nonzero, open_source
+from rmqtool.storage.storage import disk_bytes
 from rmqtool.write import opening
 from rmqtool.write.log_writer import LogWriter
 from rmqtool.write.options import WriteOptions
@@ -526,7 +527,7 @@ def _log_file(file: StoreFile) -> LogFile:
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
     changed = status.st_mtime_ns // 1_000_000
-    return LogFile(str(file.path), file.file_from_offset, file.size, status.st_blocks * 512, changed)
+    return LogFile(str(file.path), file.file_from_offset, file.size, disk_bytes(status), changed)
 
 
 def _known(file_size: int | None) -> int:

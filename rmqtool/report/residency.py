@@ -14,12 +14,12 @@ from typing import Any
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.source import resident_bytes
+from rmqtool.storage.storage import disk_bytes
 
 _FS_IOC_FIEMAP = 0xC020660B
 # struct fiemap without extents: start, length, flags, mapped extents, room for extents, reserved
 _FIEMAP = struct.Struct("=QQIIII")
 _WHOLE_FILE = (1 << 64) - 1
-_BLOCK = 512  # st_blocks counts these, whatever the file system's own block size
 
 
 def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
@@ -40,7 +40,7 @@ def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
         yield {
             "path": layout.relative(path),
             "size_bytes": status.st_size,
-            "allocated_bytes": status.st_blocks * _BLOCK,
+            "allocated_bytes": disk_bytes(status),
             "resident_bytes": resident,
             "extents": extent_count(path),
         }

@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
 from rmqtool.storage.random_file import CachedFile, LocalFile, RandomFile
-from rmqtool.storage.storage import Place, StoragePath, path_at
+from rmqtool.storage.storage import Place, StoragePath, disk_bytes, path_at
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
 # A pipe with the name of a file must not block the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_SECTOR = 512  # st_blocks counts these
 
 
 @contextmanager
@@ -99,7 +98,7 @@ def allocated_bytes(path: Place, size: int) -> int:
     if isinstance(path, StoragePath):
         return size
     try:
-        return min(path_at(path).stat().st_blocks * _SECTOR, size)
+        return min(disk_bytes(path_at(path).stat()), size)
     except OSError:
         return size
 

@@ -34,7 +34,7 @@ Place = Path | str
 """A path, as text if it is one of this machine: making a `Path` takes as long as opening the file."""
 Recipe = tuple[Callable[..., "Storage"], tuple[Any, ...]]
 
-_BLOCK = 512  # st_blocks counts these
+_SECTOR = 512  # st_blocks counts these, whatever the file system's own block size
 _LATEST = 7_258_118_400.0  # 2200
 _FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
 _storages: dict[str, Storage] = {}
@@ -53,7 +53,12 @@ def status_of(size: int | None, mtime: float = 0.0) -> os.stat_result:
     mtime = mtime if 0 <= mtime < _LATEST else 0.0  # an archive may hold any number
     size, times = size or 0, (mtime, mtime, mtime)
     values = (mode, 0, 0, 1, 0, 0, size, *map(int, times), *times, *(int(1e9 * each) for each in times))
-    return os.stat_result(values, {"st_blocks": -(-size // _BLOCK), "st_blksize": _BLOCK})
+    return os.stat_result(values, {"st_blocks": -(-size // _SECTOR), "st_blksize": _SECTOR})
+
+
+def disk_bytes(status: os.stat_result) -> int:
+    """The bytes that a file takes on its disk: none for its holes, whole blocks for the rest."""
+    return status.st_blocks * _SECTOR
 
 
 class Storage(ABC):

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.storage.layout import StoreLayout
-
-_SECTOR = 512  # st_blocks counts these
+from rmqtool.storage.storage import disk_bytes
 
 
 class Usage(NamedTuple):
@@ -44,15 +43,15 @@ def _usage(name: str, path: Path) -> Usage:
     if not path.is_dir():
         folders = []
         with suppress(OSError):  # a live broker has deleted it
-            sizes.append(os.lstat(path).st_blocks)
+            sizes.append(disk_bytes(os.lstat(path)))
     while folders:
         for entry in _entries(folders.pop()):
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
                 continue
             with suppress(OSError):
-                sizes.append(entry.stat(follow_symlinks=False).st_blocks)
-    return Usage(name, sum(sizes) * _SECTOR, len(sizes))
+                sizes.append(disk_bytes(entry.stat(follow_symlinks=False)))
+    return Usage(name, sum(sizes), len(sizes))
 
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -56,10 +56,10 @@ from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.profile import Profile, WrittenBy, named
+from rmqtool.storage.storage import disk_bytes
 from rmqtool.storage.usage import Usage, usage
 from rmqtool.times import DAY_MS, parse_zone
 
-_SECTOR = 512  # st_blocks counts these
 _ABSENT = -1  # the id of a disk that no path is on
 
 
@@ -93,7 +93,7 @@ class _Reader:
         if status is None:  # a live broker has deleted it, or its status cannot be read
             return FollowFile(name, size, 0, None, _ABSENT)
         mtime = status.st_mtime_ns // 1_000_000
-        return FollowFile(name, size, status.st_blocks * _SECTOR, last_offset, status.st_dev, mtime)
+        return FollowFile(name, size, disk_bytes(status), last_offset, status.st_dev, mtime)
 
 
 def gather(store: Store, read_only_folders: Sequence[Path] = ()) -> Facts:
@@ -137,7 +137,7 @@ def _log_files(store: Store, reader: _Reader) -> Iterator[LogFile]:
         head = store.head(file.file_from_offset)
         first = head.store_timestamp if head is not None and head.store_timestamp > 0 else None
         mtime = status.st_mtime_ns // 1_000_000
-        allocated = status.st_blocks * _SECTOR
+        allocated = disk_bytes(status)
         name = store.layout.relative(file.path)
         yield LogFile(name, file.file_from_offset, file.size, allocated, mtime, status.st_dev, first)
 
@@ -758,6 +758,6 @@ def _extension_decisions(
         if address is None:
             reason = "the queue's first live unit has no extension"
         yield FileDecision(
-            store.layout.relative(file.path), "consumequeue_ext", file.size, status.st_blocks * 512,
+            store.layout.relative(file.path), "consumequeue_ext", file.size, disk_bytes(status),
             status.st_mtime_ns // 1_000_000, expires, reason, None, *key,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from rmqtool.repair.plan.backup import Manifest
 from rmqtool.repair.plan.changes import data_bytes
 from rmqtool.repair.plan.paths import Places
 from rmqtool.storage.permission import check_mount
+from rmqtool.storage.storage import disk_bytes
 
 _SLACK = 1 << 20  # manifest, journal, folders
 _ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
@@ -69,7 +70,7 @@ def needed(
             if entry.kept_ranges:
                 total += data_bytes(place, entry.kept_ranges)
             elif entry.path in copied:
-                total += place.stat().st_blocks * 512
+                total += disk_bytes(place.stat())
         needs[above(backup)] = needs.get(above(backup), 0) + total
     return needs
 

@@ -31,6 +31,7 @@ from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, NAMES_IN, OF_
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.out_of_reach import NOT_A_FILE
+from rmqtool.storage.storage import disk_bytes
 
 FILES_MAX: Final = 20_000
 _CONFIG_BYTES: Final = 8 << 20
@@ -121,7 +122,7 @@ def _listed(listing: Listing, folder: Path, name: str) -> Iterator[Row]:
         yield {
             "path": path, "kind": kind,
             "size": None if is_folder else status.st_size,
-            "disk_bytes": None if is_folder else getattr(status, "st_blocks", 0) * 512,
+            "disk_bytes": None if is_folder else disk_bytes(status),
             "mtime_ms": int(status.st_mtime * 1000), "mode": oct(status.st_mode & 0o7777),
         }  # fmt: skip
         if is_folder:
