@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqtool.formats import message
@@ -101,6 +101,7 @@ def files_of(root: Path) -> dict[int, bytes]:
 
 
 @settings(max_examples=150 if IS_WHOLE else 15)
+@example(seed=317_062, which=2, with_queues=False)  # a record without its last bytes begins a file
 @given(seed=st.integers(0, 1 << 32), which=st.sampled_from(range(len(CASES))), with_queues=st.booleans())
 def test_what_is_sound_is_kept(
     seed: int, which: int, with_queues: bool, bases: list[Base], folders: Iterator[Path]

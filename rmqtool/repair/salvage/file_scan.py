@@ -82,7 +82,8 @@ class FileScan:
         unfinished: the first sound records whose last bytes were never written.
         is_torn: whether what follows `end` is a record whose writer died; set only where nothing else is.
         unreadable: ranges that could not be read.
-        has_property_crc: whether a sound record ends with a property CRC.
+        has_property_crc: whether records end with a property CRC; one of the file does, or it is known.
+        kept_before: whether a record whose last bytes were never written was kept before that was known.
     """
 
     file: LogFile
@@ -102,6 +103,7 @@ class FileScan:
     is_torn: bool = False
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     has_property_crc: bool = False
+    kept_before: bool = False
     _last: Claim | None = None
     _times: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -120,6 +122,7 @@ class FileScan:
             self.cuts = []
             return True
         wrong = (marks & ~np.uint8(_CUT)) != 0
+        self.kept_before |= bool((marks == _CUT).any())
         self.misplaced += int(np.count_nonzero((marks & ~np.uint8(_CUT)) == OFFSET_MISMATCH))
         if len(self.unfinished) < UNFINISHED_MAX:
             cut = np.flatnonzero(~wrong & (marks != 0)).tolist()
@@ -290,9 +293,14 @@ class FileScan:
             )
 
 
-def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: ScanCache) -> FileScan:
-    """Walk one file. `source` is closed by the caller; where the file is sound in all, it goes to `sound`."""
-    scan, keeping = FileScan(file), sound.keep(file.path)
+def scan_file(
+    file: LogFile, source: ByteSource, stopped: Event, sound: ScanCache, *, has_property_crc: bool
+) -> FileScan:
+    """Walk one file. `source` is closed by the caller; where the file is sound in all, it goes to `sound`.
+
+    With `has_property_crc` each record is known to end with a property CRC.
+    """
+    scan, keeping = FileScan(file, has_property_crc=has_property_crc), sound.keep(file.path)
     if file.size != file.full_size:
         keeping.drop()  # it becomes another file: the cached scan would never be used
     source = of_full_size(source, file)

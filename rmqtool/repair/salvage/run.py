@@ -123,12 +123,19 @@ class Run:
         return actions, misplaced
 
     def _scan(self, files: Sequence[LogFile]) -> list[FileScan]:
-        """Walk all files, `jobs` at a time; in the order of the log."""
+        """Walk all files, `jobs` at a time; in the order of the log.
+
+        Whether records end with a property CRC shows when one does. A file that kept a record without its
+        last bytes before that was known is walked again: which records are kept must not depend on where a
+        walk's windows or the files end.
+        """
         is_done = False
         with ThreadPoolExecutor(self.jobs, "rmqtool-salvage") as pool:
             futures = [pool.submit(self._scan_one, file) for file in files]
             try:
                 scans = [future.result() for future in futures]
+                if any(scan.has_property_crc for scan in scans):
+                    scans = [self._scan_one(scan.file, True) if scan.kept_before else scan for scan in scans]
                 is_done = True
             finally:
                 if not is_done:
@@ -143,7 +150,7 @@ class Run:
         for future in futures:
             future.cancel()
 
-    def _scan_one(self, file: LogFile) -> FileScan:
+    def _scan_one(self, file: LogFile, has_property_crc: bool = False) -> FileScan:
         if not file.size:
             return FileScan(file)
         try:
@@ -153,8 +160,9 @@ class Run:
             scan.unreadable.append((file.file_from_offset, file.file_from_offset + file.size))
             return scan
         with closing(source):
-            scan = scan_file(file, source, self._stopped, self._sound)
-        self.progress(file.size)
+            scan = scan_file(file, source, self._stopped, self._sound, has_property_crc=has_property_crc)
+        if not has_property_crc:
+            self.progress(file.size)
         return scan
 
     # what was lost
