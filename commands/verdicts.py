@@ -62,7 +62,7 @@ def disk_text(used_ratio: float, free_bytes: int, reserved_bytes: int, assumed: 
     text = f"{used_ratio:.0%} used{assumed}, {format_size(free_bytes)} free"
     if reserved_bytes * 20 < free_bytes:
         return text
-    return f"{text}; {format_size(reserved_bytes)} more are reserved for root and do not count"
+    return f"{text}, {format_size(reserved_bytes)} reserved for root"
 
 
 def usage_text(usage: Sequence[Row], shown: int = 5) -> str:
