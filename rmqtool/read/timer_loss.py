@@ -23,6 +23,7 @@ from rmqtool.log.damage import codes_of
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
 from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.delivered import copies
+from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.storage.open_files import read_head
 
@@ -78,6 +79,16 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
 def wheel_is_lost(layout: StoreLayout) -> bool:
     """Whether the wheel is missing although the timer log has units. Raises UnreadableError."""
     return layout.timer_wheel is None and _has_units(layout)
+
+
+def may_have_lost(layout: StoreLayout) -> bool:
+    """Whether the timer log or timercheck is lost, as far as its files and the known topics show.
+
+    A store that has no file of a timer, and does not know its topic, never had one. Raises UnreadableError.
+    """
+    loss = loss_of(layout, check_of(layout))
+    known = all_topic_names([layout])
+    return (loss.log or loss.check) and (not all(loss) or known is None or TIMER_TOPIC in known)
 
 
 def _has_units(layout: StoreLayout) -> bool:
@@ -136,7 +147,7 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     layout = store.layout
     check = check_of(layout)
     loss = loss_of(layout, check)
-    if layout.rocksdb_messages is not None or not (loss.log or loss.check):
+    if layout.rocksdb_messages is not None or not may_have_lost(layout):
         return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
     if not records:

@@ -55,8 +55,9 @@ def write_log(
             files[base][position - base : position - base + len(blank)] = blank
             base = position = base + file_size
         stored.append(placed(record, position))
-        data = files.setdefault(base, bytearray(file_size))
-        data[position - base : position - base + record.total_size] = message.encode(stored[-1])
+        if base not in files:
+            files[base] = bytearray(file_size)
+        files[base][position - base : position - base + record.total_size] = message.encode(stored[-1])
         position += record.total_size
     folder.mkdir(parents=True, exist_ok=True)
     for base, data in files.items():

@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.verify import context as verify_context
 from rmqtool.check.verify import damaged_ranges, state, topics_at_stake, verify
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
 from rmqtool.read.store import Store
+from rmqtool.read.timer_loss import may_have_lost
 from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Examination, Omission
 from rmqtool.report.doctor.disk import add_disk
 from rmqtool.report.doctor.findings import of_fillers, of_findings
@@ -135,7 +137,8 @@ def examine(
 def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoint: bool) -> Iterator[Finding]:
     """The set of files, config against the ends of the queues, and timer and copies of messages if they fit.
 
-    With `checkpoint` that too: the log is not read as a whole, which would show its newest record best.
+    With `checkpoint` that too: the log is not read as a whole, which would show its newest record best. What
+    a lost file of the timer costs is not looked for then: that takes the whole log.
     """
     passes = ["files", "config", *(["checkpoint"] if checkpoint else [])]
     sizes = {"timer": sum(file.allocated_bytes for file in store.layout.timer_log)}
@@ -147,7 +150,14 @@ def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoin
             passes.append(name)
         else:
             _omit(found, f"{_PARTS[name]} ({format_size(size)})", name)
-    yield from verify(store, passes=passes, jobs=1)
+    whole = [name for name in passes if name != "timer"] if checkpoint else passes
+    yield from verify(store, passes=whole, jobs=1)
+    if len(whole) < len(passes):
+        with suppress(InputError):  # a finding of the pass
+            if may_have_lost(store.layout):
+                _omit(found, "which messages a lost timer log or timercheck costs", "timer")
+        bounds = verify_context.Bounds(limit_bytes=found.log_read_bytes)
+        yield from verify(store, passes=["timer"], bounds=bounds, jobs=1)
 
 
 def _log(

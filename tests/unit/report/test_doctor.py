@@ -28,6 +28,7 @@ from rmqtool.repair.expire import expiry
 from rmqtool.report.doctor.diagnosis import CERTAINTIES, SEVERITIES, Examination, next_words
 from rmqtool.report.doctor.examine import examine
 from rmqtool.report.doctor.host import look_at_host
+from rmqtool.storage.source import FileSource
 from tests import ROOT
 from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
@@ -301,8 +302,16 @@ def test_a_queue_that_points_past_the_log_is_seen_at_its_end(cases: Library) -> 
     assert "CQ03" in names(small)
 
 
-def test_a_store_of_two_terabytes(cases: Library, tmp_path: Path) -> None:
+def test_a_store_of_two_terabytes(cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 files of a GiB that begin as real ones do: a look takes seconds and says what it left out."""
+    read: list[int] = []
+    window = FileSource.window
+
+    def counting(source: FileSource, offset: int, length: int) -> Any:
+        read.append(length)
+        return window(source, offset, length)
+
+    monkeypatch.setattr(FileSource, "window", counting)
     source, store, size = cases.path("ok_540_clean"), tmp_path / "store", 1 << 30
     shutil.copytree(source / "config", store / "config")
     (store / "commitlog").mkdir()
@@ -324,6 +333,8 @@ def test_a_store_of_two_terabytes(cases: Library, tmp_path: Path) -> None:
     assert found.log_read_bytes <= found.read_limit_bytes // 2
     whats = [each.what for each in found.omissions]
     assert any("of the commit log's 2.0 TiB" in what for what in whats)
+    assert "which messages a lost timer log or timercheck costs" in whats
+    assert sum(read) <= found.read_limit_bytes
     assert not found.count("critical"), found.diagnoses
     missing = store / "commitlog" / f"{1000 * size:020}"
     missing.unlink()
