@@ -114,7 +114,7 @@ build/bench/classes.done: build/interop/5.4.0/classes.done $(wildcard tests/benc
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
 
 interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done) build/interop/hdfs/lib.done | chromium
-	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -n 2 --dist loadfile -o python_files='interop_*.py' \
+	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -o python_files='interop_*.py' \
 		tests/interop
 
 build/interop/%/classes.done: build/interop/%/lib.done $(wildcard tests/interop/java/*.java)
