@@ -193,7 +193,9 @@ def _rest_lines(rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
     label = "also"
     for each in named:
         count = f" ({each.count})" if each.count > 1 else ""
-        yield f"{label:<{_LABEL}}{_ended(f'{each.name}{count}: {each.message}', _FEW_WORDS)}"
+        message = f"{each.path} {each.message}" if each.is_unread else each.message
+        message = message.replace("this file", each.path)  # the path is shown nowhere else
+        yield f"{label:<{_LABEL}}{_ended(f'{each.name}{count}: {message}', _FEW_WORDS)}"
         label = ""
     more = [each.name for each in rest[len(named) :]]
     if more:

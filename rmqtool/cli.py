@@ -157,11 +157,11 @@ def _end_threads(code: int) -> None:
     """Ends the process at once if a daemon thread is still running.
 
     The thread may be running or loading compiled code. The interpreter would free what that code uses,
-    and the process would end by a signal instead of with its exit code. pyarrow's CSV reader has such a
-    thread, unknown to Python: it may still read a pipe after an error.
+    and the process would end by a signal instead of with its exit code. pyarrow has such threads, unknown to
+    Python: one that reads in advance may still be at work, or just begin, after an error.
     """
     has_threads = any(each.daemon and each.is_alive() for each in threading.enumerate())
-    if has_threads or "pyarrow._csv" in sys.modules:
+    if has_threads or "pyarrow" in sys.modules:
         atexit._run_exitfuncs()
         os._exit(code)
 

@@ -34,7 +34,7 @@ COMMANDS = (
 )
 # What is another one at every run: times, speeds, what is free of the disk, names.
 _VARYING = re.compile(
-    rb"new-\d+|\d+\.\d+ s\b|[\d.]+ [KMGT]?i?B/s|[\d.]+ [KMGT]iB of [\d.]+ [KMGT]iB free|\d+% used"
+    rb"new-\d+|\d+\.\d+ s\b|[\d.]+ [KMGT]?i?B/s|\d+% used, [\d.]+ [KMGT]?i?B free(?:, [^\n]*)?"
     rb'|"(?:used|usable|free|total)(?:_after)?_bytes": \d+|"[a-z_]*ratio": [\d.]+'
     rb'|"hours_that_fit": [^,]*|"after_ms": \d+,\s+"at_timestamp_ms": \d+,\s+"at_time": "[^"]*"'
 )

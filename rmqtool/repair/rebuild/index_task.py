@@ -69,14 +69,17 @@ def index_task(survey: Survey) -> IndexTask | None:
         start = full[kept[-1].path].last
         later = [window for window in windows if window.start > start]
         crossing = [window for window in windows if window.start <= start <= window.last]
-        keys = sum(window.keys for window in later) + sum(
-            _keys_from(survey, window, start) for window in crossing
-        )
+        keys = sum(window.keys for window in later)
         if crossing:  # otherwise the record of the newest entries has expired, and its keys were not counted
+            of_newest = 0
+            for offsets, _ in chain.from_iterable(_keys_in(survey, window) for window in crossing):
+                keys += int((offsets > start).sum())
+                of_newest += int((offsets == start).sum())
             with OpenFiles() as files:
                 of_shape = Shape(layout.index_slots, layout.index_entries)
                 newest_first = (open_index_file(files, file, of_shape) for file in reversed(kept))
-                keys -= entries_of_newest(newest_first, start)
+                # A record that has lost its last bytes has fewer keys than it has entries.
+                keys += max(of_newest - entries_of_newest(newest_first, start), 0)
     count = _file_count(windows, keys, shape, has_records=bool(windows))
     names = _names(survey, kept, dropped, count, windows)
     full_files = keys // (shape.entries - 1)
@@ -135,11 +138,6 @@ def _keys_in(survey: Survey, window: Window) -> Iterator[tuple[np.ndarray, np.nd
                 yield rows["physical_offset"].copy(), rows["store_timestamp"].copy()
     finally:
         source.close()
-
-
-def _keys_from(survey: Survey, window: Window, physical_offset: int) -> int:
-    """The number of keys of the records of one part of the log from this offset on."""
-    return sum(int((offsets >= physical_offset).sum()) for offsets, _ in _keys_in(survey, window))
 
 
 def _timestamp_of_key(survey: Survey, windows: Collection[Window], start: int, keys: int, number: int) -> int:

@@ -256,7 +256,11 @@ def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterato
     """What could not be read; `known` are the paths that a check has reported."""
     late = {store.layout.relative(path): failure.reason for path, failure in store.failures.items()}
     paths = late | {row["path"]: row["reason"] for row in found.info["unreadable"]}
-    rows = [{"path": path, "reason": reason} for path, reason in paths.items() if path not in known]
+    rows = [
+        {"path": path, "reason": reason.removeprefix("cannot read: ")}
+        for path, reason in paths.items()
+        if path not in known
+    ]
     if rows:
         yield Diagnosis(
             "cannot_read", "critical", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",

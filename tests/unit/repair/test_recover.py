@@ -10,12 +10,14 @@ from random import Random
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.errors import RefusedError, StoreInUseError, UnsupportedStoreError, UsageError
 from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
 from rmqtool.repair.recover import BROKERS, Request, plan_recover, predictions, recover_store, undo_recover
 from rmqtool.storage import lock
+from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import LOG_FILE_SIZE, patch
 from tests.support.records import record
@@ -381,3 +383,26 @@ def test_light_queues_are_written_anew(tmp_path: Path) -> None:
     assert [row[:2] for row in tree_rows(root / "consumequeue")] == [row[:2] for row in before]
     assert codes(root) == {"CF08"}  # a store in use without config has lost its offsets
     assert recovered(root).recovery.plan.actions == ()
+
+
+def test_a_record_has_fewer_keys_than_a_full_index_file_has_entries_for_it(tmp_path: Path) -> None:
+    """The last record of the file has lost its last bytes, with a key: the file stays, others are made."""
+    root = tmp_path / "store"
+    with StoreWriter.create(root, auto_create_queues=1, index_slots=10, index_entries=40) as writer:
+        results = [
+            writer.put(NewMessage("Topic", b"body", keys=[f"key{number}"], tags="Tag"))
+            for number in range(30)
+        ]
+    last = results[12]  # a file has 39 entries, a message three keys
+    path = next((root / "commitlog").iterdir())
+    data = path.read_bytes()[last.physical_offset : last.physical_offset + last.size]
+    lost = max(data.index(b"KEYS"), data.index(b"TAGS"))
+    patch(path, last.physical_offset + lost, bytes(last.size - lost))
+    first, *others = sorted((root / "index").iterdir())
+    before = first.read_bytes()
+    for other in others:
+        other.unlink()
+    recovered(root)
+    assert first.read_bytes() == before
+    assert codes(root) <= {"CL13", "IX08", "CF08"}
+    assert main(["lookup", str(root), "--key", "key20", "--topic", "Topic", "--scan", "never"]) == 0
