@@ -297,18 +297,18 @@ def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_an_archive_in_s3(endpoint: str, master: Path, tmp_path: Path) -> None:
     """Credentials are in no file; without the bucket the run fails, and nothing is deleted."""
-    copy, url = tmp_path / "copy", f"s3://{KEY}:{SECRET}@bucket/logs/a"
+    copy, url = tmp_path / "copy", f"s3://{KEY}:{SECRET}@archives/logs/a"
     with sending(master) as sender:
         with pytest.raises(UnwritableError) as caught:
             receive(sender.address, copy, archive=url, max_bytes=1)
         assert SECRET not in caught.value.message
         assert log_of(copy) == log_of(master)
         (tmp_path / "empty").mkdir()
-        upload(endpoint, tmp_path / "empty", "bucket", "x")
+        upload(endpoint, tmp_path / "empty", "archives", "x")
         assert receive(sender.address, copy, archive=url).archived == 5 * FILE_SIZE
         assert receive(sender.address, copy, archive=url, max_bytes=1).expired == 5 * FILE_SIZE
-    assert ARCHIVED.read(copy) == (5 * FILE_SIZE, "s3://bucket/logs/a")
-    with Store.open("s3://bucket/logs/a") as there, Store.open(master) as whole:
+    assert ARCHIVED.read(copy) == (5 * FILE_SIZE, "s3://archives/logs/a")
+    with Store.open("s3://archives/logs/a") as there, Store.open(master) as whole:
         assert [one.message for one in there.messages()] == [
             one.message for one in whole.messages() if one.physical_offset < 5 * FILE_SIZE
         ]
