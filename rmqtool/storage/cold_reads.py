@@ -69,7 +69,8 @@ class ColdReads:
             return False
         try:
             return self._fill(buffer, offset)
-        except OSError:  # direct reads are not supported, or a block is bad, which the caller will find
+        # Direct reads are not supported, a block is bad, which the caller will find, or no thread can begin.
+        except (OSError, RuntimeError):
             self._is_usable = False
             self._forget()
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from rmqtool.storage.cold_reads import CHUNK
 from rmqtool.storage.page_cache import PAGE, resident_bytes
 from rmqtool.storage.source import ByteSource, open_source
+from tests.support.ordinary_user import NOBODY, as_nobody, open_to_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is asked on Linux only")
 
@@ -100,3 +102,20 @@ def test_a_range_that_a_consumer_has_read(path: Path, source: ByteSource) -> Non
         assert source.window(offset, CHUNK).tobytes() == CONTENT[offset : offset + CHUNK][: SIZE - offset]
     source.close()
     assert resident_bytes(path) == PAGE
+
+
+def test_no_thread_can_begin(path: Path) -> None:
+    """A service or container may limit them: the windows are read through the page cache."""
+    open_to_all(path.parent)
+    os.chown(path, NOBODY if os.getuid() == 0 else -1, -1)
+
+    def scan() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        source = open_source(path)
+        try:
+            parts = [source.window(offset, CHUNK).tobytes() for offset in range(0, SIZE, CHUNK)]
+            assert b"".join(parts) == CONTENT[:SIZE] and not source.unreadable
+        finally:
+            source.close()
+
+    as_nobody(scan)
