@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rmqtool.command_line import command_line as quoted
 from rmqtool.commands import doctor_text, options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError
@@ -198,7 +198,7 @@ def command_line(words: Sequence[str], store: options.StoreOptions) -> str | Non
     if STORE in given:
         _, name, _, *rest = given
         return store.command(name, *rest)
-    return shlex.join(given)
+    return quoted(*given)
 
 
 def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform,
 
 from typer.models import OptionInfo
 
+from rmqtool.command_line import argument, command_line
+
 Mark = TypeVar("Mark")
 PRESENTATION = frozenset(
     "format json format_string fields body body_limit quiet progress all jobs io_limit keep_cache".split()
@@ -71,14 +73,12 @@ class Given:
         Left out are the options `without`, and those that change only how a result is shown, or how fast it
         is found.
         """
-        import shlex
-
         kept = {
             name: value
             for name, value in self._values.items()
             if name not in without and name not in PRESENTATION
         }
-        return shlex.join(["rmqtool", self._name, *_words(self._declared, kept), *words])
+        return command_line("rmqtool", self._name, *_words(self._declared, kept), *words)
 
 
 class Only:
@@ -172,7 +172,7 @@ def _words(declared: Iterable[Parameter], values: Mapping[str, Any]) -> Iterator
         option = next((str(mark.default) for mark in _marks(parameter, OptionInfo)), None)
         for each in several:
             if option is None:
-                yield str(each)
+                yield argument(str(each))
             elif isinstance(each, bool):
                 yield option.split("/")[not each]
             else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 import typer
 
 from rmqtool import sizes
+from rmqtool.command_line import command_line
 from rmqtool.commands.groups import Group
 from rmqtool.errors import UsageError
 from rmqtool.formats.versions import BROKERS, METAVAR, Broker
@@ -231,8 +232,6 @@ class StoreOptions(LocationOptions):
 
         It has all given options of the store that the command takes.
         """
-        import shlex
-
         given = self.words()
         if len(given) > 1:
             from importlib import import_module
@@ -240,7 +239,7 @@ class StoreOptions(LocationOptions):
 
             function = getattr(import_module(f"rmqtool.commands.{name}"), name)
             given = self.words(signature(function).parameters)
-        return shlex.join(["rmqtool", name, *given, *words])
+        return command_line("rmqtool", name, *given, *words)
 
 
 class StoreRootOptions(StoreOptions):

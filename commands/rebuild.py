@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rmqtool.command_line import command_line
 from rmqtool.commands import changes, options
 from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Given, Only, with_groups
@@ -243,7 +244,8 @@ def _notes(store: Store, planned: Planned, output: Output) -> None:
         names = listed([*topics[:_TOPICS_SHOWN], *more])
         text = f"{names} are not in topics.json and count as deleted; --topic NAME rebuilds the queues of one"
         if len(topics) == 1:
-            text = f"{names} is not in topics.json and counts as deleted; --topic {names} rebuilds its queues"
+            option = command_line("--topic", topics[0])
+            text = f"{names} is not in topics.json and counts as deleted; {option} rebuilds its queues"
         output.note(f"rmqtool: {text}")
     if _lacks_offsets(store, planned):
         output.note(f"rmqtool: {OFFSETS_ARE_LOST}")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from rmqtool.lazy_pattern import pattern
+from rmqtool.command_line import UNPRINTABLE
 from rmqtool.sizes import cut_name
 from rmqtool.sizes import format_size as format_size
 from rmqtool.times import format_duration
@@ -28,15 +28,12 @@ MEASURED_SECONDS, MEASURED_PART = 2.0, 0.02
 """For so long, and of so much of the total, progress is measured before it gives a rate."""
 DRAW_SECONDS = 0.1
 
-# C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
-# writing.
-_CONTROL = pattern("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def escape(text: str) -> str:
     r"""`text` with control characters as `\n`, `\x1b` or `\u202e`: safe for a terminal."""
-    return _CONTROL.sub(_escaped, text)
+    return UNPRINTABLE.sub(_escaped, text)
 
 
 def counted(count: int, what: str) -> str:

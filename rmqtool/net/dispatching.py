@@ -18,7 +18,7 @@ from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import broker_client
 from rmqtool.net.broker_client import RequestRefusedError
 from rmqtool.net.ha_connection import Address, ConnectionLostError
-from rmqtool.net.marks import CLOSED, DISPATCHED, OPEN, REBUILD_HINT
+from rmqtool.net.marks import CLOSED, DISPATCHED, OPEN, REBUILD_HINT, rebuild_line
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.remove import remove_followers
 from rmqtool.storage.layout import StoreLayout, detect
@@ -130,14 +130,14 @@ class Dispatching:
                 raise RefusedError(
                     f"it says that queues are complete up to {mark.offset}, but the log ends at"
                     f" {replica.end}",
-                    path=root / DISPATCHED.name, hint=REBUILD_HINT.format(root=root),
+                    path=root / DISPATCHED.name, hint=REBUILD_HINT.format(rebuild=rebuild_line(root)),
                 )  # fmt: skip
             elif mark is not None:
                 start, is_open = max(mark.offset, replica.start), mark.text == OPEN
             elif replica.was_unclean or newest > replica.end:
                 raise RefusedError(
                     "it is not known up to where its queues are complete", path=root,
-                    hint=f"rmqtool rebuild {root} --apply",
+                    hint=rebuild_line(root),
                 )  # fmt: skip
             else:
                 start, is_open = max(newest, replica.start), False

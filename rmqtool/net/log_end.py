@@ -18,6 +18,7 @@ from rmqtool.log.damage import file_events, is_torn
 from rmqtool.log.events import Blank, CorruptRange, TrailingZeros
 from rmqtool.log.frames import Frames, walk
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.source import first_nonzero, nonzero_end, open_source
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def find_log_end(layout: StoreLayout, *, is_unclean: bool) -> LogEnd | None:
 
 
 def _check_files(layout: StoreLayout) -> None:
-    hint = f"rmqtool verify {layout.root}"
+    hint = command_on(layout, "verify")
     size = layout.commit_log_file_size
     for file in layout.commit_log:
         if file.size != size or file.file_from_offset % size:
@@ -106,7 +107,7 @@ def _end_in_file(layout: StoreLayout, source: ByteSource, file: StoreFile, *, is
     if written > end and not (is_unclean and written - end <= UNSYNCED_BYTES):
         raise RefusedError(
             "damage in the file that the log ends in", path=file.path, physical_offset=end,
-            hint=f"rmqtool recover {layout.root}",
+            hint=command_on(layout, "recover"),
         )  # fmt: skip
     return LogEnd(base, end, written)
 

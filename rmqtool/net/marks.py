@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqtool.command_line import argument, command_line
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.lazy_pattern import pattern
 from rmqtool.sizes import short
@@ -53,7 +54,7 @@ class MarkFile:
         found = self._line.fullmatch(config_files.read_file(path, _LINE_MAX))
         if found is None:
             raise FormatError(f"it does not say up to where the log {self._what}", path=path,
-                              hint=self._hint.format(root=root))  # fmt: skip
+                              hint=self._hint.format(rebuild=rebuild_line(root)))  # fmt: skip
         return Mark(int(found[1]), os.fsdecode(found[2]))
 
     def save(self, root: Path, offset: int, text: str) -> None:
@@ -61,7 +62,12 @@ class MarkFile:
         config_files.replace_file(root, self.name, os.fsencode(f"{offset} {text}\n"))
 
 
-REBUILD_HINT = "delete it, and run rmqtool rebuild {root} --apply"
+def rebuild_line(root: Path) -> str:
+    """The command line that makes queues and index of a store again."""
+    return command_line("rmqtool", "rebuild", argument(str(root)), "--apply")
+
+
+REBUILD_HINT = "delete it, and run {rebuild}"
 DISPATCHED = MarkFile("dispatchCheckpoint", rb"open|closed", "was dispatched", REBUILD_HINT)
 """Up to where queues and index are complete, and whether a run went on from there and did not end."""
 _NAME = rb"[^\n\0]{1,4000}"

@@ -19,6 +19,7 @@ from rmqtool.log.events import Blank, StoredMessage
 from rmqtool.message.system_topics import OP_TOPIC_OF, describe
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
+from rmqtool.storage.next_command import command_on
 
 if TYPE_CHECKING:
     from rmqtool.read.queue_units import Units
@@ -50,7 +51,7 @@ def open_half(store: Store, physical_offset: int) -> Message:
         raise RefusedError(
             f"the half message is finished already: the op record at {op.physical_offset} names it",
             path=found.file, physical_offset=physical_offset,
-            hint=f"rmqtool lookup {store.layout.root} --offset {physical_offset} --trace",
+            hint=command_on(store.layout, "lookup", "--offset", str(physical_offset), "--trace"),
         )  # fmt: skip
     return found.message
 

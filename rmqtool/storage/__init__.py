@@ -15,6 +15,7 @@ __all__ = [
     "listing",
     "locate",
     "lock",
+    "next_command",
     "open_files",
     "out_of_reach",
     "output_guard",

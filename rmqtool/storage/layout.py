@@ -27,6 +27,7 @@ from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.ledger import PREFIX as LEDGER_PREFIX
 from rmqtool.storage.ledger import Ledger, find_ledger
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.next_command import command_on, options_of
 from rmqtool.storage.open_files import allocated_bytes
 from rmqtool.storage.roots import (
     as_path,
@@ -214,7 +215,8 @@ class StoreLayout:
     RocksDB, `pop` the database of POP records and `rocksdb_messages` that of timer messages. The lists of
     strays hold entries of a folder that are not files of that part, whatever their type; `unexpected_entries`
     are other entries whose type does not match their name. `queue_logs` are the logs of a store of kind
-    `tiered` or `compacted`, where each queue has its own.
+    `tiered` or `compacted`, where each queue has its own. `options` are words of a command line that say
+    where its parts are.
     """
 
     root: Path | None
@@ -263,6 +265,7 @@ class StoreLayout:
     origins: dict[str, Origin] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
     broker_conf: BrokerConf | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -386,17 +389,13 @@ class StoreLayout:
                 raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}{reason}", path=part.path)
 
     def check_log_changes(self) -> None:
-        """Check that rmqtool may change the log.
-
-        Raises:
-            RefusedError: it is a DLedger log.
-        """
+        """Check that rmqtool may change the log. Raises RefusedError if it is a DLedger log."""
         if self.ledger is not None:
             raise RefusedError(
                 "the commit log is in DLedger: its replicas would differ if one of them were changed",
                 path=self.ledger.folder,
-                hint=f"rmqtool copy {self.root} --output NEW writes the sound messages as a store without"
-                " DLedger; see rmqtool help recovery",
+                hint=f"{command_on(self, 'copy', '--output', 'NEW')} writes the sound messages as a store"
+                " without DLedger; see rmqtool help recovery",
             )
 
     @property
@@ -500,6 +499,7 @@ def detect(
         layout.unreadable = tuple(each for each in listing.unreadable if _may_be_part(layout, each[0]))
         layout.links = listing.links
     layout.broker_conf = conf
+    layout.options = tuple(options_of(commitlog_paths, read_only_paths, conf))
     _set_sizes(layout, dict(file_sizes or {}), conf)
     return layout
 

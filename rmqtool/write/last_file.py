@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.command_line import command_line
 from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -21,6 +22,7 @@ from rmqtool.log.python_scan import walk_reference
 from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import NewestUnits, Store
 from rmqtool.storage.layout import StoreFile, can_be_folder
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.source import ByteSource, open_source
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ def _runs(rows: Array, queues: Array, dispatched: int) -> tuple[Array, Array]:
 def _damaged(store: Store, file: StoreFile, physical_offset: int) -> RefusedError:
     return RefusedError(
         "damage in the file that the log ends in: a broker's start would end the log there",
-        path=file.path, physical_offset=physical_offset, hint=f"rmqtool recover {store.layout.root}",
+        path=file.path, physical_offset=physical_offset, hint=command_on(store.layout, "recover"),
     )  # fmt: skip
 
 
@@ -194,7 +196,7 @@ def _end_with(store: Store, place: _Place, end: int | None) -> int:
             f"queue {place.queue_id} of {topic} has another unit {place.queue_offset}: the log ends in older"
             " records, as a truncation leaves them",
             path=store.layout.root, physical_offset=place.physical_offset,
-            hint=f"rmqtool recover {store.layout.root}",
+            hint=command_on(store.layout, "recover"),
         )  # fmt: skip
     return end + place.records
 
@@ -219,9 +221,10 @@ def _check_unit(store: Store, place: _Place, newest: NewestUnits) -> None:
         _has_unit_of(store.queue(topic, other), place.physical_offset)
         for name, other in store.layout.consume_queues if name == topic and other != place.queue_id
     )  # fmt: skip
-    hint = f"rmqtool rebuild {store.layout.root}; with --topic {topic} where topics.json does not know it"
+    of_topic = command_line("--topic", topic)
+    hint = f"{command_on(store.layout, 'rebuild')}; with {of_topic} where topics.json does not know it"
     if is_misnamed:  # only recover knows whose the record is
-        hint = f"rmqtool recover {store.layout.root}"
+        hint = command_on(store.layout, "recover")
     raise RefusedError(
         f"queue {place.queue_id} of {topic} lacks its unit {place.queue_offset}: the next message would"
         " get a queue offset that is taken",

@@ -25,6 +25,7 @@ from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.layout import SIZES, StoreLayout, detect, new_layout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.profile import Profile, named, written_by
 from rmqtool.storage.roots import is_store
@@ -213,11 +214,11 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
         raise UsageError(f"{path} is not a store root", hint="name the folder that holds commitlog")
     if layout.guard is not None:
         raise RefusedError("a repair of this store was interrupted", path=layout.guard,
-                           hint=f"rmqtool recover {path}")  # fmt: skip
+                           hint=command_on(layout, "recover"))  # fmt: skip
     layout.check_log_changes()
     if layout.abort is not None and is_clean:
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
-                           hint=f"rmqtool recover {path}")  # fmt: skip
+                           hint=command_on(layout, "recover"))  # fmt: skip
     for part in layout.not_written:
         raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
     conf = layout.broker_conf
@@ -232,7 +233,7 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
         raise UnreadableError(f"cannot read: {reason}", path=entry)
     for entry in layout.commit_log_strays:
         raise RefusedError("does not belong into a commit log, a broker would not start", path=entry,
-                           hint=f"rmqtool verify {path}")  # fmt: skip
+                           hint=command_on(layout, "verify"))  # fmt: skip
     for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS)):
         if folder.is_symlink():
             raise _link(folder)
@@ -318,13 +319,13 @@ def check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
             if file.size != size or file.file_from_offset % size:
                 raise RefusedError(
                     f"does not have the {size} bytes of the other {what} files; a broker would not start",
-                    path=file.path, hint=f"rmqtool verify {layout.root}",
+                    path=file.path, hint=command_on(layout, "verify"),
                 )  # fmt: skip
     for index_file in layout.index_files:
         if index_file.size != options.index_shape.size:
             raise RefusedError(
                 f"is not an index file of {options.index_slots} slots and {options.index_entries} entries",
-                path=index_file.path, hint=f"rmqtool verify {layout.root}",
+                path=index_file.path, hint=command_on(layout, "verify"),
             )  # fmt: skip
 
 
@@ -363,7 +364,7 @@ def _check_ends(store: Store, found: _Ends) -> int:
     """Where dispatch continues; raises RefusedError where log and queues do not fit together."""
     layout = store.layout
     end, dispatched = found.end, found.queues.end
-    hint = f"rmqtool verify {layout.root}"
+    hint = command_on(layout, "verify")
     if dispatched > end:
         raise RefusedError(f"its queues reach to {dispatched}, the log ends at {end}", path=layout.root,
                            hint=hint)  # fmt: skip

@@ -34,6 +34,7 @@ RANKS = {
     "rmqtool.errors": 0,
     "rmqtool.lazy_dataclass": 0,
     "rmqtool.lazy_pattern": 0,
+    "rmqtool.command_line": 1,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
     "rmqtool.sizes": 1,

@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import TypedDict
 
+from rmqtool.command_line import command_line
 from rmqtool.errors import InputError, RefusedError, RmqtoolError
 from rmqtool.repair.plan.documents import convert, put_json, read_json
 from rmqtool.repair.plan.paths import Places
@@ -132,7 +133,7 @@ def unfinished_hint(places: Places) -> str:
         runs = read_journal(places)
     except RmqtoolError:
         runs = ()
-    again = f"rmqtool recover {places.root} --apply undoes its changes and repairs again"
+    again = f"{places.command('recover', '--apply')} undoes its changes and repairs again"
     if not runs or not os.path.lexists(runs[-1][1]):  # somebody has deleted the backup
         return again
-    return f"{again}; --undo {runs[-1][1]} only gives it back"
+    return f"{again}; {command_line('--undo', runs[-1][1])} only gives it back"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.repair.plan.fingerprint import FILES, FOLDERS
 from rmqtool.storage.layout import GUARD_NAME, StoreLayout
+from rmqtool.storage.next_command import command_on
 
 OUTSIDE = "outside"
 """The folder, in a backup and in staging, for files outside of the store root."""
@@ -38,6 +40,7 @@ class Places:
         if layout.root is None:
             raise RefusedError("this is not a store root; nothing is changed here",
                                hint="name the folder that holds commitlog")  # fmt: skip
+        self.command = partial(command_on, layout)
         self.root = layout.root.resolve()  # the store itself may be named by a link
         self.log_folders = tuple(
             self.root / folder.relative_to(layout.root) if folder.is_relative_to(layout.root) else folder

@@ -398,13 +398,14 @@ def _is_done(run: str, folder: str) -> bool:
 
 def _cannot(places: Places, folder: Path, error: RmqtoolError) -> RefusedError:
     """Return the error for a backup that cannot be restored."""
-    command = f"rmqtool recover {places.root}"
     if isinstance(error, WrongStoreError):
-        hint = f"if that store was moved to {places.root}: {command} --undo {folder} --force, then this again"
+        undo = places.command("recover", "--undo", str(folder), "--force")
+        hint = f"if that store was moved to {places.root}: {undo}, then this again"
     else:
         hint = f"bring {folder} back, and run this again"
+    go_on = places.command("recover", "--apply", "--force")
     return RefusedError(
         f"a repair was interrupted, and its backup cannot be restored: {error.message}",
         path=error.path or folder,
-        hint=f"{hint}; {command} --apply --force continues without the data that only that backup holds",
+        hint=f"{hint}; {go_on} continues without the data that only that backup holds",
     )

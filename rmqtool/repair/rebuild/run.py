@@ -23,6 +23,7 @@ from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 
 Part = Literal["queues", "index", "config"]
@@ -132,7 +133,7 @@ def plan(
 
 def _refusals(layout: StoreLayout) -> Iterator[Refusal]:
     """Why nothing should be rebuilt now."""
-    hint = f"rmqtool recover {layout.root}"
+    hint = command_on(layout, "recover")
     if _others_repair(layout):
         yield Refusal(_OTHERS, "force", layout.root, hint)
     elif layout.abort is not None:
@@ -223,7 +224,7 @@ def rebuild_store(
 
     def settle(layout: StoreLayout, held: StoreLock) -> plans.Earlier:
         if _others_repair(layout):
-            raise RefusedError(_OTHERS, path=layout.root, hint=f"rmqtool recover {layout.root}")
+            raise RefusedError(_OTHERS, path=layout.root, hint=command_on(layout, "recover"))
         return plans.roll_back(layout, held)
 
     def change(planned: Planned, store: Store, held: StoreLock, earlier: plans.Earlier) -> Applied:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,11 +11,14 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from rmqtool.command_line import command_line
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.output import Output
 from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
+from rmqtool.terminal import escape
+from tests.support.programs import PATIENCE_S
 
 Extra = Annotated[int, typer.Option("--extra", metavar="N", help="A number.")]
 GOT: list[Any] = []
@@ -110,3 +115,14 @@ def test_a_command_line_of_the_same_store_is_one_for_a_shell() -> None:
     )
     line = store.command("recover", "--undo", "x y")
     assert line == "rmqtool recover 'my store' --commitlog b --broker-conf c --profile 4.9 --undo 'x y'"
+    assert options.StoreOptions(store=Path("-s")).command("verify") == "rmqtool verify ./-s"
+
+
+NAMES = ["$(id)", "a'b", "a\nb'c\\d", "\x1b[1m a!b", "\u202eé€", "\udcff\udcfe0", "~", ""]
+
+
+def test_a_command_line_can_be_copied_from_the_screen() -> None:
+    line = command_line("printf", r"%s\0", *NAMES)
+    assert escape(line) == line
+    done = subprocess.run(["bash", "-c", line], check=True, capture_output=True, timeout=PATIENCE_S)  # noqa: S603, S607
+    assert [os.fsdecode(word) for word in done.stdout.split(b"\0")] == [*NAMES, ""]

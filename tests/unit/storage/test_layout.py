@@ -11,6 +11,7 @@ from rmqtool.errors import InputError, NotAStoreError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.index import Shape
 from rmqtool.storage.layout import StoreLayout, common_file_size, detect
+from rmqtool.storage.next_command import command_on
 from tests.support.build_store import (
     KEYS,
     file_name,
@@ -138,6 +139,8 @@ class TestCommitLogFolders:
         assert [file.file_from_offset for file in found.commit_log] == [4096 * n for n in range(4)]
         assert found.commit_log_folders == (tmp_path / "a", tmp_path / "b", tmp_path / "c")
         assert found.relative(found.commit_log[0].path) == f"{tmp_path}/a/{file_name(0)}"
+        options = f"--commitlog {tmp_path}/a --commitlog {tmp_path}/b --read-only-commitlog {tmp_path}/c"
+        assert command_on(found, "recover", "--apply") == f"rmqtool recover {root} {options} --apply"
 
     def test_each_folder_once(self, store: Path) -> None:
         paths = [store / "commitlog", f"{store}/config/../commitlog"]

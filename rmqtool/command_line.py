@@ -1,0 +1,37 @@
+"""Command lines in texts, to be copied into a shell."""
+
+from __future__ import annotations
+
+import os
+
+from rmqtool.lazy_pattern import pattern
+
+# C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
+# writing.
+UNPRINTABLE = pattern("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that are escaped before they are shown."""
+_NOT_PLAIN = pattern(r"[^ -&(-\[\]-~]")
+
+
+def command_line(*words: object) -> str:
+    """Return the words as a shell reads them. What would be escaped when it is shown is written as $'...'."""
+    return " ".join(_quoted(str(word)) for word in words)
+
+
+def argument(text: str) -> str:
+    """Return an argument that no program takes for an option."""
+    return f"./{text}" if text.startswith("-") else text
+
+
+def _quoted(word: str) -> str:
+    if UNPRINTABLE.search(word) is None:
+        from shlex import quote  # not needed by most commands
+
+        return quote(word)
+    return "$'" + _NOT_PLAIN.sub(lambda match: _escaped(match[0]), word) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
