@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from rmqtool.lazy_pattern import pattern
 
 # C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
@@ -34,4 +32,6 @@ def _quoted(word: str) -> str:
 def _escaped(character: str) -> str:
     if character in "'\\":
         return f"\\{character}"
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+    # Bytes that are not UTF-8 come from a file name as surrogates of this range; others from a topic's name.
+    errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", errors))

@@ -126,3 +126,8 @@ def test_a_command_line_can_be_copied_from_the_screen() -> None:
     assert escape(line) == line
     done = subprocess.run(["bash", "-c", line], check=True, capture_output=True, timeout=PATIENCE_S)  # noqa: S603, S607
     assert [os.fsdecode(word) for word in done.stdout.split(b"\0")] == [*NAMES, ""]
+
+
+def test_a_name_that_has_no_bytes_is_written() -> None:
+    """Topics may have lone surrogates, which no shell can give to a program."""
+    assert command_line("--topic", "a\ud800") == r"--topic $'a\xed\xa0\x80'"
