@@ -400,7 +400,7 @@ def test_a_disk_with_blocks_for_root() -> None:
     """What only root may use explains the rest of the disk."""
     assert disk_text(0.2, 73 << 30, 1 << 30) == "20% used, 73.0 GiB free"
     text = disk_text(0.2, 73 << 30, 160 << 30, " (assumed)")
-    assert text == "20% used (assumed), 73.0 GiB free; 160.0 GiB more are reserved for root and do not count"
+    assert text == "20% used (assumed), 73.0 GiB free, 160.0 GiB reserved for root"
 
 
 def test_expire_says_what_is_lost(cases: Library, tmp_path: Path, capfd: Capture) -> None:
