@@ -228,6 +228,10 @@ _OTHER_WAYS = (
 """Commands, an option that they do not take in this way, and what to use instead."""
 
 
+_NO_THREAD = "can't start new thread"
+"""What Python says where the system starts none."""
+
+
 def _report(error: Exception) -> int:
     if isinstance(error, RmqtoolError):
         _print_lines(error.message, _where(error.path, error.physical_offset), error.hint)
@@ -247,6 +251,10 @@ def _report(error: Exception) -> int:
         return EXIT_USAGE
     if isinstance(error, OSError):
         _print_lines(error.strerror or str(error), _where(error.filename, None), None)
+        return EXIT_INPUT
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        what = "no thread can be started: the number of processes and threads is limited"
+        _print_lines(what, None, "raise the limit (ulimit -u, TasksMax of a service, pids of a container)")
         return EXIT_INPUT
     return _report_bug(error)
 

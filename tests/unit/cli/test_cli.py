@@ -30,7 +30,7 @@ from rmqtool import __version__, cli
 from rmqtool.commands import COMMANDS, GROUPS, guide, interrupts, pages
 from rmqtool.commands.interrupts import entering, signals_interrupt
 from rmqtool.commands.options import parse_size
-from rmqtool.errors import EXIT_OK, EXIT_USAGE
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from rmqtool.sizes import SIZE_MAX
 from tests.support.confined import Ended, confined
 from tests.support.programs import PATIENCE_S, is_asleep, started, surroundings, until
@@ -188,6 +188,19 @@ def test_bug_says_so_in_three_lines(program: list[str]) -> None:
     assert lines[0].startswith(r"rmqtool: this is a bug: KeyError: 'x\x1b' (trial.py:")
     assert __version__ in lines[1]
     assert "--debug" in lines[2]
+
+
+def test_where_no_thread_can_begin(
+    cases: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service or container may limit them: an error that names the limit, not a bug."""
+
+    def refuse(*arguments: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading, "_start_new_thread", refuse)
+    assert cli.main(["recover", str(cases.path("ok_540_small_ipv6"))]) == EXIT_INPUT
+    assert "no thread can be started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "trial", "damaged"], ["trial", "damaged", "--debug"]])
