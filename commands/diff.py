@@ -11,7 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
-from rmqtool.commands.verdicts import filled_ranges, of_diff, verdict_lines
+from rmqtool.commands.verdicts import damage_text, filled_ranges, of_diff, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.message.cells import json_text
 from rmqtool.terminal import counted, format_size, shortened
@@ -252,27 +252,47 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     )
     for name in "ab":
         yield from _repair_lines(name, row, stores)
-    for name, other in (("b", "a"), ("a", "b")):
-        yield from _carry_one_way(name, other, row, stores)
+    for name in "ba":
+        yield from _carry_one_way(name, row, stores)
 
 
 def _filled_lines(row: Row, stores: Stores) -> Iterator[str]:
     """Yield the command lines that add the messages of one side that has fillers on the other."""
-    from rmqtool.check.diff import NOT_CARRIED
-
-    ranges = filled_ranges(row)
-    if not ranges:
+    if row["commit_log"] is None or row["commit_log"]["diverged"] is not None:
+        return
+    lines = [line for name in "ab" for line in _carry_filled(name, row, stores)]
+    if not lines:
         return
     yield ""
     yield (
         "carry over   Stop both brokers before you run a line. It adds the messages at the end of the log,"
         " with new queue offsets. Run each line once: a second run adds the messages again."
     )
+    yield from lines
+
+
+def _carry_filled(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the lines that carry over the messages of side `name` that stand where the other has fillers.
+
+    Messages that the other side has elsewhere are left out.
+    """
+    from rmqtool.check.diff import NOT_CARRIED
+
+    ranges = [
+        each
+        for each in filled_ranges(row)
+        if each["side"] == _OTHER[name] and each["carried"]["messages"] > each["carried"]["in_other"]
+    ]
     for each in ranges[:_RANGES_SHOWN]:
-        limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
-        yield _carry_line(row, _OTHER[each["side"]], NOT_CARRIED, limits, stores)
-    for name in sorted({each["side"] for each in ranges}):
-        yield from _new_topic_lines(row, _OTHER[name])
+        found = each["carried"]
+        if found["in_other"] or found["without_uniq_key"]:
+            place = f"{each['from_offset']} to {each['to_offset']}"
+            yield f"{'':<13}{place}: {_carried_text(found, name)}"
+        yield from _carry_ranges(
+            row, name, found, NOT_CARRIED, (each["from_offset"], each["to_offset"]), stores
+        )
+    if ranges:
+        yield from _new_topic_lines(row, name)
     if len(ranges) > _RANGES_SHOWN:
         yield f"{'':<13}and {counted(len(ranges) - _RANGES_SHOWN, 'more range')}: --json names them"
 
@@ -290,56 +310,71 @@ def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
         yield f"{'run':<13}{stores[name].command('recover', '--apply')}"
 
 
-def _carry_one_way(name: str, other: str, row: Row, stores: Stores) -> Iterator[str]:
+def _carry_one_way(name: str, row: Row, stores: Stores) -> Iterator[str]:
     """Yield what one side has that the other lacks, and the lines that carry it over."""
+    label = f"if {_OTHER[name].upper()} stays"
+    filled = list(_carry_filled(name, row, stores))
+    if row["commit_log"]["diverged"][name]["records"] != 0:
+        yield f"{label:<13}{_parted_text(name, row)}"
+        yield from _carry_parted(name, row, stores)
+    elif filled:
+        yield f"{label:<13}messages where {_OTHER[name].upper()} has fillers"
+    yield from filled
+
+
+def _parted_text(name: str, row: Row) -> str:
+    found = row["commit_log"]["diverged"][name]["carried"]
+    if found is None:
+        return "not compared by unique key (more than 2 GiB): messages that both have are added twice"
+    return _carried_text(found, name)
+
+
+def _carry_parted(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the lines that carry over what one side has from the offset on where the logs part."""
     diverged = row["commit_log"]["diverged"]
     found = diverged[name]["carried"]
-    if diverged[name]["records"] == 0:
-        return
-    label = f"if {other.upper()} stays"
-    exclude, end = diverged["not_carried"], row[name]["commit_log"]["end_offset"]
+    limits = diverged["physical_offset"], row[name]["commit_log"]["end_offset"]
     if found is None:
-        yield (
-            f"{label:<13}not compared by unique key (more than 2 GiB): messages that both have are added"
-            " twice"
-        )
-        limits = {"--from-offset": diverged["physical_offset"], "--to-offset": end}
-        yield _carry_line(row, name, exclude, limits, stores)
-        yield from _new_topic_lines(row, name)
+        yield _carry_line(row, name, diverged["not_carried"], limits, stores)
+    elif found["messages"] == found["in_other"]:
         return
-    yield f"{label:<13}{_carried_text(found, name, other)}"
-    ranges = found["ranges"]
-    if found["messages"] == found["in_other"]:
-        return
+    else:
+        yield from _carry_ranges(row, name, found, diverged["not_carried"], limits, stores)
+    yield from _new_topic_lines(row, name)
+
+
+def _carry_ranges(
+    row: Row, name: str, found: Row, exclude: str, limits: tuple[int, int], stores: Stores
+) -> Iterator[str]:
+    """Yield the lines that carry over what the other side lacks of the messages within the limits."""
+    ranges = [(each["from_offset"], each["to_offset"]) for each in found["ranges"]]
     if not 1 <= len(ranges) <= _RANGES_SHOWN:
         if found["in_other"]:
             twice = counted(found["in_other"], "message")
             where = f" ({len(ranges)} ranges in --json leave them out)" if ranges else ""
             yield f"             the line adds {twice} a second time, which lie between the others{where}"
-        ranges = [{"from_offset": diverged["physical_offset"], "to_offset": end}]
+        ranges = [limits]
     for each in ranges:
         # With both limits the line never takes messages that another line has added to the end.
-        limits = {"--from-offset": each["from_offset"], "--to-offset": each["to_offset"]}
-        yield _carry_line(row, name, exclude, limits, stores)
-    yield from _new_topic_lines(row, name)
+        yield _carry_line(row, name, exclude, each, stores)
 
 
-def _carried_text(found: Row, name: str, other: str) -> str:
+def _carried_text(found: Row, name: str) -> str:
     total, both, only = found["messages"], found["in_other"], found["only_here"]
     parts = [f"{only} only in {name.upper()}"]
     if both:
-        parts.insert(0, f"{both} already in {other.upper()} by unique key")
+        parts.insert(0, f"{both} already in {_OTHER[name].upper()} by unique key")
     if found["without_uniq_key"]:
         parts.append(f"{found['without_uniq_key']} without a unique key may be in both")
     return f"{counted(total, 'message')}: {', '.join(parts)}"
 
 
-def _carry_line(row: Row, name: str, exclude: str, limits: dict[str, int], stores: Stores) -> str:
+def _carry_line(row: Row, name: str, exclude: str, limits: tuple[int, int], stores: Stores) -> str:
     """Return the line that adds messages of side `name` to the other store.
 
     A topic that the other store lacks is created there with as many queues as it has here.
     """
-    words = [str(word) for pair in limits.items() for word in pair]
+    words = ["--from-offset", str(limits[0]), "--to-offset", str(limits[1])]
     line = stores[name].command("dump", *words, "--exclude-topic", exclude, "--json")
     numbers = set(_new_topics(row, name).values())
     queues = ["--queues", str(numbers.pop())] if len(numbers) == 1 else []
@@ -395,7 +430,7 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
         side, other = found["side"].upper(), _OTHER[found["side"]].upper()
         fillers, messages = counted(found["fillers"], "filler"), counted(found["messages"], "message")
         place = f"{found['from_offset']} to {found['to_offset']}"
-        yield f"{'':<13}{place}: {fillers} in {side}, {messages} in {other}"
+        yield f"{'':<13}{place}: {fillers} in {side}, {messages} in {other}{_elsewhere_text(found)}"
     for place in ("before", "at", "after") if is_first else ("at",):
         a, b = ((each[name] or {}).get(place) for name in "ab")
         label = {"before": "before it ", "at": "", "after": "after it "}[place]
@@ -405,6 +440,17 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
         for name, part in (("A", a), ("B", b)):
             if part is not None:
                 yield f"             {label}in {name} {_found_text(part)}"
+
+
+def _elsewhere_text(found: Row) -> str:
+    """Say where the side with the fillers has the messages of the other one."""
+    carried, side = found["carried"], found["side"].upper()
+    if not carried["in_other"]:
+        return ""
+    first, last = carried["in_other_first_offset"], carried["in_other_last_offset"]
+    them = "it" if found["messages"] == 1 else str(carried["in_other"])
+    place = f"at {first}" if first == last else f"from {first} to {last}"
+    return f"; {side} has {them} {place}, by unique key"
 
 
 def _sound_text(each: Row) -> str:
@@ -418,7 +464,9 @@ def _sound_text(each: Row) -> str:
         return ""
     if each["filled"]:
         return "; fillers of rmqtool recover"
-    return "; two different records" if len(sides) == 2 else f"; the record is sound in {sides[0]} only"
+    if len(sides) == 2:
+        return "; two different records"
+    return f"; {damage_text(each) or f'the record is sound in {sides[0]} only'}"
 
 
 def _found_text(part: Row) -> str:

@@ -374,21 +374,49 @@ def of_diff(row: Row, result: str) -> list[str]:
     """
     sentences = [f"{result[:1].upper()}{result[1:]}."]
     log = row["commit_log"]
-    sound = {"a": 0, "b": 0}
+    damaged: Counter[tuple[str, str]] = Counter()
     for each in log["ranges"] if log is not None else ():
         sides = [name for name in "ab" if _is_sound((each[name] or {}).get("at"))]
         if len(sides) == 1:
-            sound[sides[0]] += 1
+            damaged[sides[0], damage_text(each)] += 1
     for name, other in (("a", "b"), ("b", "a")):
-        if sound[name]:
-            ranges = counted(sound[name], "differing range")
-            sentences.append(f"In {ranges} only {name.upper()} is sound: {other.upper()} is damaged there.")
-        fillers = sum(each["fillers"] for each in filled_ranges(row) if each["side"] == name)
-        if fillers:
-            stand = "stands" if fillers == 1 else "stand"
-            count = counted(fillers, "filler")
-            sentences.append(f"{count} in {name.upper()} {stand} where {other.upper()} has the messages.")
+        for text in [text for side, text in damaged if side == name]:
+            ranges = counted(damaged[name, text], "differing range")
+            what = text or f"only {name.upper()} is sound: {other.upper()} is damaged there"
+            sentences.append(f"In {ranges} {what}.")
+        sentences += _filler_sentence(row, name, other)
     return sentences
+
+
+def damage_text(each: Row) -> str:
+    """Return what stands where one side has a filler and the other is damaged, of a differing range.
+
+    An empty text if the sound record of the one side is no filler.
+    """
+    for name, other in (("a", "b"), ("b", "a")):
+        part, damage = ((each[side] or {}).get("at") for side in (name, other))
+        if part is not None and _is_sound(part) and part["is_filler"] and not _is_sound(damage):
+            is_message = damage is not None and damage["kind"] == "record"
+            what = "a damaged message" if is_message else "no message"
+            return f"{name.upper()} has a filler, {other.upper()} {what}"
+    return ""
+
+
+def _filler_sentence(row: Row, name: str, other: str) -> Iterator[str]:
+    """Yield how many fillers one side has where the other has messages, and what it has elsewhere."""
+    found = [each for each in filled_ranges(row) if each["side"] == name]
+    fillers = sum(each["fillers"] for each in found)
+    if not fillers:
+        return
+    parts = [each["carried"] for each in found]
+    there, messages = (sum(each[key] for each in parts) for key in ("in_other", "messages"))
+    elsewhere = ""
+    if there:
+        them = "them" if there == messages else f"{there} of these {messages}"
+        elsewhere = f"; {name.upper()} has {them} elsewhere, by unique key"
+    stand = "stands" if fillers == 1 else "stand"
+    count = counted(fillers, "filler")
+    yield f"{count} in {name.upper()} {stand} where {other.upper()} has the messages{elsewhere}."
 
 
 def filled_ranges(row: Row) -> list[Row]:

@@ -1,31 +1,43 @@
-"""Fillers of one log that stand where the other log has the messages, after `recover` has filled a hole."""
+"""Fillers of one log that stand where the other log has the messages, after `recover` has filled a hole.
+
+A filler is no message of its own: two logs do not part where one of them has a filler. `parting` passes
+fillers, and finds the first two different messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
+from rmqtool.check.diff.carried import Carried
 from rmqtool.check.diff.ends import SideName
 from rmqtool.check.diff.operands import Operand
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.filler import is_filler
+from rmqtool.formats.message import Message
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.read.fillers import fillers, ranges_of
 from rmqtool.read.selection import Selection
 
 _SEARCHED_BYTES = 64 << 20  # of a differing range; a longer one is not a hole that recover has filled
+_OWN_FIELDS = 2  # different records differ in at least this many fields; with fewer, one of them is damaged
 
 
 @dataclass(frozen=True, slots=True)
 class FilledRange:
-    """Bytes [start, stop) of the log: `fillers` on `side`, `messages` sound records on the other."""
+    """Bytes [start, stop) of the log: `fillers` on `side`, `messages` sound records on the other.
+
+    `carried` is what `side` has of these messages elsewhere.
+    """
 
     side: SideName
     start: int
     stop: int
     fillers: int
     messages: int
+    carried: Carried | None = None
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -35,6 +47,7 @@ class FilledRange:
             "to_offset": self.stop,
             "fillers": self.fillers,
             "messages": self.messages,
+            "carried": self.carried.row() if self.carried is not None else None,
         }
 
 
@@ -74,3 +87,88 @@ def _sound_records(side: Operand, start: int, stop: int) -> Iterator[StoredMessa
     for item in log_items(side.store, Selection(from_offset=start, to_offset=stop)):
         if isinstance(item, StoredMessage) and not item.status:
             yield item
+
+
+def changed_fields(a: Message, b: Message) -> list[str]:
+    """Names of the fields in which two records differ."""
+    names = (each.name for each in fields(Message))
+    return [name for name in names if getattr(a, name) != getattr(b, name)]
+
+
+def are_different(a: Message, b: Message) -> bool:
+    """Whether two records at one offset are different messages.
+
+    A CRC does not cover the whole record, so a difference in a single field may be damage. A filler has
+    replaced a message of its own log.
+    """
+    return len(changed_fields(a, b)) >= _OWN_FIELDS and not (is_filler(a) or is_filler(b))
+
+
+def parting(a: Operand, b: Operand, start: int, stop: int) -> int | None:
+    """Where two logs part: the offset of the first different messages, or of fillers within which they part.
+
+    Args:
+        a: one log.
+        b: the other.
+        start: the offset of a record on both sides.
+        stop: the end of the searched range.
+
+    Returns:
+        The physical offset, None if up to `stop` only fillers or damage differ.
+    """
+    stop = min(stop, start + _SEARCHED_BYTES)
+    try:
+        return _parting(_Records(a, start), _Records(b, start), stop)
+    except UnreadableError:
+        return None
+
+
+def _parting(one: _Records, other: _Records, stop: int) -> int | None:
+    agreed = one.offset  # up to here both have the same records, or one has fillers
+    while one.offset is not None and other.offset is not None and min(one.offset, other.offset) < stop:
+        if one.offset != other.offset:
+            behind, ahead = (one, other) if one.offset < other.offset else (other, one)
+            if not (behind.is_filler or ahead.was_filler):
+                return agreed
+            behind.advance()
+            continue
+        agreed = one.offset
+        if not (one.is_filler or other.is_filler):
+            if one.message is None or other.message is None:
+                if one.end != other.end:
+                    return None  # a damaged record does not say where the next one begins
+            elif are_different(one.message, other.message):
+                return agreed
+            agreed = one.end
+        one.advance()
+        other.advance()
+    return None
+
+
+class _Records:
+    """The records of one log from an offset on; `offset` is None after the last one."""
+
+    def __init__(self, side: Operand, start: int) -> None:
+        self._side = side
+        self._heads = side.store.commit_log.heads(start)
+        self.is_filler = False
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next record; blanks are passed. Raises UnreadableError."""
+        self.was_filler = self.is_filler
+        head = next(self._heads, None)
+        self.offset = head.physical_offset if head is not None else None
+        self.end = head.end if head is not None else 0
+        found = self._side.store.find(self.offset) if self.offset is not None else None
+        self.message = found.message if found is not None and not found.status else None
+        self.is_filler = self.message is not None and is_filler(self.message)
+
+
+def start_of_fillers(side: Operand, first: int, stop: int) -> int:
+    """The offset of the first of the fillers that follow each other up to `stop`, at least `first`."""
+    try:
+        found = list(fillers(side.store, start=max(first, stop - _SEARCHED_BYTES), stop=stop))
+    except UnreadableError:
+        return first
+    return ranges_of(found, by_topic=False)[-1].start if found else first

@@ -16,14 +16,21 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import field, fields
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
-from rmqtool.check.diff.carried import NOT_CARRIED, Carried, carried
+from rmqtool.check.diff.carried import COMPARED_BYTES, NOT_CARRIED, Carried, Wanted, carried
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
-from rmqtool.check.diff.filled import FilledRange, filled_ranges
+from rmqtool.check.diff.filled import (
+    FilledRange,
+    are_different,
+    changed_fields,
+    filled_ranges,
+    parting,
+    start_of_fillers,
+)
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
 from rmqtool.errors import FormatError
@@ -151,16 +158,8 @@ def _found(event: LogEvent) -> list[Found]:
     return [Found("damage", start, end, event.reason.name.lower())]
 
 
-def changed_fields(a: Found | None, b: Found | None) -> list[str]:
-    """Names of the fields in which two records differ; none unless both are records."""
-    if a is None or b is None or a.message is None or b.message is None:
-        return []
-    names = (each.name for each in fields(Message))
-    return [name for name in names if getattr(a.message, name) != getattr(b.message, name)]
-
-
 _NEAR = 4096  # differing bytes closer than this are one range: most are in one record
-_OWN_FIELDS = 2  # different records differ in at least this many fields; with fewer, one of them is damaged
+_SEARCHED_RANGES = 100  # of which one may be where the logs part, even if fewer are listed
 _PIECE = 256 << 20  # bytes that one thread compares at a time
 _EPOCH_FILE_MAX = 1 << 20
 
@@ -291,58 +290,101 @@ def diff_logs(
         both = common(a.store.layout.commit_log, b.store.layout.commit_log, start, stop, _PIECE)
     else:
         both = Common((), (), ())
-    found = _Differences(limit)
-    for part in _compare(both.pieces, reading, limit, jobs, progress):
+    searched = max(limit, _SEARCHED_RANGES)
+    found = _Differences(searched)
+    for part in _compare(both.pieces, reading, searched, jobs, progress):
         found.add(part, unread)
     unread_bytes = sum(high - low for side in (unread.a, unread.b) for low, high, _, _ in side)
     result = LogDifference(
-        start, stop, max(both.size - unread_bytes, 0), found.count, found.ranges, found.more,
+        start, stop, max(both.size - unread_bytes, 0), found.count, found.ranges[:limit],
+        found.more or len(found.ranges) > limit,
         tuple(only_one_side(a, b, both, start, stop)),
         "a" if a.end > b.end else "b" if b.end > a.end else None, abs(a.end - b.end),
         trailing_range(a, b, reading), unread,
     )  # fmt: skip
     for each in result.ranges:
-        each.a, each.b = around(a, each.start, reading), around(b, each.start, reading)
-        each.changed = changed_fields(each.a.at, each.b.at)
+        _describe(a, b, each, reading)
     if result.ranges:
         result.epochs = _epoch_of(a, result.ranges[0].start), _epoch_of(b, result.ranges[0].start)
-        result.diverged = _diverged(a, b, result.ranges, stop, reading)
-        if result.diverged is None:
-            for each in result.ranges:
-                _look_for_fillers(a, b, each)
+        parted = _parted(a, b, found.ranges, stop, reading)
+        _look_for_fillers(a, b, result.ranges, parted)
+        result.diverged = _compared(a, b, result.ranges, parted, jobs)
     return result
 
 
-def _look_for_fillers(a: Operand, b: Operand, each: DifferingRange) -> None:
+def _describe(a: Operand, b: Operand, each: DifferingRange, reading: ReadOptions) -> None:
+    each.a, each.b = around(a, each.start, reading), around(b, each.start, reading)
+    one, other = (None if part.at is None else part.at.message for part in (each.a, each.b))
+    each.changed = [] if one is None or other is None else changed_fields(one, other)
+
+
+def _first_record(each: DifferingRange) -> int | None:
+    """The offset of the records around the first byte; None unless both are sound and begin there."""
     one, other = (None if part is None else _sound(part.at) for part in (each.a, each.b))
-    if one is not None and other is not None and one.physical_offset == other.physical_offset:
-        each.filled = filled_ranges(a, b, one.physical_offset, each.stop)
+    is_same = one is not None and other is not None and one.physical_offset == other.physical_offset
+    return one.physical_offset if one is not None and is_same else None
 
 
-def _diverged(
+def _look_for_fillers(a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None) -> None:
+    """Find the fillers before the offset where the logs part: after it neither has messages of the other."""
+    searched = 0
+    for each in ranges:
+        first = _first_record(each)
+        if first is not None and (parted is None or first < parted):
+            found = filled_ranges(a, b, first, each.stop if parted is None else min(each.stop, parted))
+            each.filled = tuple(part for part in found if part.start >= searched)
+            searched = max((searched, *(part.stop for part in found)))
+
+
+def _parted(
     a: Operand, b: Operand, ranges: list[DifferingRange], stop: int, reading: ReadOptions
-) -> Diverged | None:
-    """Where two logs have diverged: two sound records at one offset, and the newest common ones differ too.
-
-    A CRC does not cover the whole record, so a difference in a single field may be damage.
-    """
-    last_a, last_b = (_newest(around(side, stop - 1, reading)) for side in (a, b))
-    if len(changed_fields(last_a, last_b)) < _OWN_FIELDS:
+) -> int | None:
+    """Where two logs have diverged: different messages at one offset, if the newest ones differ too."""
+    one, other = _newest(a, b, ranges[0].start, stop, reading)
+    if one is None or other is None or not are_different(one, other):
         return None
     for each in ranges:
-        one, other = (None if part is None else _sound(part.at) for part in (each.a, each.b))
-        if one is None or other is None or one.physical_offset != other.physical_offset:
-            continue
-        if len(each.changed) >= _OWN_FIELDS:
-            start = one.physical_offset
-            held_a, held_b = held_by("a", "after", a, start, a.end), held_by("b", "after", b, start, b.end)
-            return Diverged(start, held_a, held_b, carried(a, b, start))
+        if each.a is None:
+            _describe(a, b, each, reading)
+        first = _first_record(each)
+        found = None if first is None else parting(a, b, first, each.stop)
+        if found is not None:
+            return found
     return None
 
 
-def _newest(found: Neighbours) -> Found | None:
-    """The sound record at the end of the common range, or before the blank there."""
-    return _sound(found.at) or _sound(found.before)
+def _compared(
+    a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None, jobs: int
+) -> Diverged | None:
+    """Compare the messages that one side has in the place of fillers, and those from the parting on."""
+    others: dict[SideName, SideName] = {"a": "b", "b": "a"}
+    wanted = [Wanted(others[each.side], each.start, each.stop) for found in ranges for each in found.filled]
+    is_compared = parted is not None and max(a.end, b.end) - parted <= COMPARED_BYTES
+    if parted is not None and is_compared:
+        wanted += (Wanted("a", parted, a.end), Wanted("b", parted, b.end))
+    results = iter(carried(a, b, wanted, jobs=jobs))
+    for found in ranges:
+        found.filled = tuple(replace(each, carried=next(results)) for each in found.filled)
+    if parted is None:
+        return None
+    held_a, held_b = held_by("a", "after", a, parted, a.end), held_by("b", "after", b, parted, b.end)
+    return Diverged(parted, held_a, held_b, (next(results), next(results)) if is_compared else None)
+
+
+def _newest(
+    a: Operand, b: Operand, first: int, stop: int, reading: ReadOptions
+) -> tuple[Message | None, Message | None]:
+    """The sound records at the end of the common range, or before the blank or the fillers there."""
+    while stop > first:
+        found = [_sound(each.at) or _sound(each.before)
+                 for each in (around(side, stop - 1, reading) for side in (a, b))]  # fmt: skip
+        starts = [start_of_fillers(side, first, each.end) for side, each in zip((a, b), found, strict=True)
+                  if each is not None and each.message is not None and is_filler(each.message)]  # fmt: skip
+        if not starts:
+            one, other = (None if each is None else each.message for each in found)
+            return one, other
+        stop = min(starts)
+    return None, None
 
 
 def _sound(found: Found | None) -> Found | None:

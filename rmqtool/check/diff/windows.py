@@ -108,12 +108,12 @@ def common(a: Sequence[StoreFile], b: Sequence[StoreFile], start: int, stop: int
     both = [(piece.start, piece.stop) for piece in pieces]
     return Common(
         tuple(pieces),
-        _without([(low, high) for low, high, _ in left], both),
-        _without([(low, high) for low, high, _ in right], both),
+        without([(low, high) for low, high, _ in left], both),
+        without([(low, high) for low, high, _ in right], both),
     )
 
 
-def _without(ranges: Sequence[Range], excluded: Sequence[Range]) -> tuple[Range, ...]:
+def without(ranges: Sequence[Range], excluded: Sequence[Range]) -> tuple[Range, ...]:
     """The ascending `ranges` without the ascending `excluded`; adjacent results are joined."""
     rest: list[Range] = []
     place = 0

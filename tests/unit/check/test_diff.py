@@ -20,7 +20,7 @@ from rmqtool.check.diff import diff as compare
 from rmqtool.cli import main
 from rmqtool.commands.diff import diff
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_USAGE
-from rmqtool.formats import message
+from rmqtool.formats import filler, message
 from rmqtool.formats.index import Shape
 from rmqtool.read.store import Store
 from rmqtool.storage.page_cache import resident_bytes
@@ -147,6 +147,13 @@ def test_text_of_differences(pair: Pair, capfd: Capture) -> None:
         "verdict      The stores differ. In 1 differing range only A is sound: B",
     ):  # fmt: skip
         assert part in text, (part, text)
+    size = second.message.total_size
+    patch(a / "commitlog" / file_name(8192), second.physical_offset - 8192,
+          filler.encode(size, second.physical_offset, born_timestamp=1, store_timestamp=1))  # fmt: skip
+    assert main(["diff", str(a), str(b)]) == EXIT_FINDINGS
+    text = capfd.readouterr().out
+    assert "In 1 differing range A has a filler, B a damaged message.\n" in text
+    assert "; A has a filler, B a damaged message\n" in text
 
 
 def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None:

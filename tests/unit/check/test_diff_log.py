@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.check.diff.log import LogDifference
-from rmqtool.formats import epoch, message
+from rmqtool.formats import epoch, filler, message
 from rmqtool.formats.index import Shape
 from rmqtool.read.store import Store
 from tests.support.build_store import file_name, patch, write_log
@@ -246,8 +246,26 @@ def test_logs_without_a_common_range(tmp_path: Path) -> None:
     assert [(part.side, part.place) for part in found.log.only] == [("a", "before"), ("b", "after")]
 
 
-def test_two_logs_that_parted(tmp_path: Path) -> None:
-    """A slave that was ahead of its master: the same records up to a place, then two sound ones."""
+def fill(root: Path, first: int, last: int) -> None:
+    """Put one filler in place of the records from `first` to `last`, by number, as recover does."""
+    offsets = offsets_of(root)
+    start, size = offsets[first], offsets[last] + record_size(root, offsets[last]) - offsets[first]
+    time = 1_700_000_000_000
+    patch_log(root, start, filler.encode(size, start, born_timestamp=time, store_timestamp=time))
+
+
+@pytest.mark.parametrize(
+    ("side", "numbers", "wanted"),
+    [("a", [], []), ("a", [(20, 20), (46, 49)], [(20, 1), (46, 4)]),
+     ("b", [(47, 47), (48, 49), (78, 79)], [(47, 3)])],
+)  # fmt: skip
+def test_two_logs_that_parted(
+    tmp_path: Path, side: str, numbers: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    """A slave that was ahead of its master: the same records up to a place, then two sound ones.
+
+    Fillers in one log, just before the place or at the end, do not move the place.
+    """
     records = keyed(80)
     write_whole(tmp_path / "a", records, log_file_size=SIZE, shape=SHAPE)
     other = [
@@ -260,18 +278,29 @@ def test_two_logs_that_parted(tmp_path: Path) -> None:
     for root, entries in (("a", [(1, 0), (2, 4096)]), ("b", [(1, 0), (3, 4096)])):
         data = epoch.encode([epoch.Entry(*entry) for entry in entries])
         (tmp_path / root / "epochFileCheckpoint").write_bytes(data)
+    offsets = offsets_of(tmp_path / "a")
+    place = offsets[50]
+    for each in numbers[::-1]:
+        fill(tmp_path / side, *each)
     found = diff_of(tmp_path / "a", tmp_path / "b")
-    assert found.log is not None and found.log.epochs == (2, 3)
-    first = found.log.ranges[0]
-    assert first.start == offsets_of(tmp_path / "a")[50] + 47
-    assert first.changed == ["born_timestamp", "store_timestamp"]
-    assert first.a is not None and first.b is not None and first.a.at is not None and first.b.at is not None
-    assert (first.a.at.status, first.b.at.status) == ("ok", "ok")
+    assert found.log is not None and found.log.diverged is not None and found.log.diverged.start == place
+    filled = [part for each in found.log.ranges for part in each.filled]
+    assert [(part.side, part.start, part.messages) for part in filled] == [
+        (side, offsets[first], count) for first, count in wanted
+    ]
+    for held, operand in ((found.log.diverged.a, found.a), (found.log.diverged.b, found.b)):
+        records = sum(each >= place for each in offsets_of(tmp_path / held.side))
+        assert (held.start, held.stop, held.records) == (place, operand.end, records)
+    if numbers:
+        return
+    assert found.log.epochs == (2, 3)
+    first_range = found.log.ranges[0]
+    assert first_range.start == place + 47
+    assert first_range.changed == ["born_timestamp", "store_timestamp"]
+    assert first_range.a is not None and first_range.b is not None
+    assert first_range.a.at is not None and first_range.b.at is not None
+    assert (first_range.a.at.status, first_range.b.at.status) == ("ok", "ok")
     assert found.queues is not None and not found.queues.differs
-    place = offsets_of(tmp_path / "a")[50]
-    assert found.log.diverged is not None and found.log.diverged.start == place
-    for held, side in ((found.log.diverged.a, found.a), (found.log.diverged.b, found.b)):
-        assert (held.start, held.stop, held.records) == (place, side.end, 30)
 
 
 def test_logs_that_parted_at_the_last_record(tmp_path: Path) -> None:
@@ -286,12 +315,15 @@ def test_logs_that_parted_at_the_last_record(tmp_path: Path) -> None:
 
 
 def test_damage_is_no_parting(pair: Pair) -> None:
-    """Not one field of one sound record, in the middle or at the end, nor a record that is not sound."""
+    """Not one field of one sound record, nor a record that is not sound, nor a filler, at the end too."""
     offsets = offsets_of(pair[0])
     for offset, place in ((offsets[30], 47), (offsets[-1], 47), (offsets[20], 100)):
         patch_log(pair[1], offset + place, b"\xf3")  # the time of birth, a body
         found = log_of(*pair)
         assert found.ranges and found.diverged is None, (offset, place)
+    fill(pair[0], 99, 99)  # the newest record that both have
+    found = log_of(*pair)
+    assert found.ranges and found.diverged is None
 
 
 def test_damage_alike_on_both_sides(pair: Pair) -> None:

@@ -186,9 +186,9 @@ def test_doctor_says_what_is_lost_already(torn_copy: Path, capfd: Capture) -> No
 
 
 def test_diff_recognises_the_fillers_of_recover(
-    store_copy: StoreCopy, cases: Library, capfd: Capture
+    store_copy: StoreCopy, cases: Library, tmp_path: Path, capfd: Capture
 ) -> None:
-    """It counts them, and the line that carries the messages over reads them from the intact store."""
+    """It counts them, and the line that carries the messages over reads those that are still missing."""
     root, intact = store_copy("ok_540_clean"), cases.path("ok_540_clean")
     zero(root, _HOLE, _HOLE_END)
     assert run(capfd, "recover", root, "--apply")[0] == 0
@@ -209,6 +209,21 @@ def test_diff_recognises_the_fillers_of_recover(
     assert len(out.splitlines()) == 20 and "RMQTOOL_FILLER" not in out
     _, out, _ = run(capfd, "diff", intact, root)
     assert "20 fillers in B stand where A has the messages." in verdict(out)
+    for place, left in ((1_563_000, None), (None, 0)):
+        words = shlex.split(dump)[1:] if place is None else [*shlex.split(dump)[1:], "--to-offset", place]
+        (tmp_path / "rows").write_text(rows := run(capfd, *words)[1])
+        assert run(capfd, "append", root, "--input", tmp_path / "rows")[0] == 0
+        _, out, _ = run(capfd, "diff", root, intact)
+        if left == 0:
+            assert commands(out, "run") == [] and "carry over" not in out
+            assert verdict(out).endswith(" where B has the messages; A has them elsewhere, by unique key.")
+            assert "20 fillers in A, 20 messages in B; A has 20 from " in out
+            break
+        count = len(rows.splitlines())
+        assert f"; A has {count} of these 20 elsewhere, by unique key." in verdict(out)
+        assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B\n" in out
+        (line,) = commands(out, "run")
+        dump = line.partition(" | ")[0]
 
 
 def test_lookup_of_a_lost_message_says_that_it_is_lost(store_copy: StoreCopy, capfd: Capture) -> None:
