@@ -292,6 +292,8 @@ def test_two_logs_that_parted(
         records = sum(each >= place for each in offsets_of(tmp_path / held.side))
         assert (held.start, held.stop, held.records) == (place, operand.end, records)
     if numbers:
+        few = log_of(tmp_path / "a", tmp_path / "b", limit=1)  # the range need not be listed
+        assert few.diverged is not None and few.diverged.start == place
         return
     assert found.log.epochs == (2, 3)
     first_range = found.log.ranges[0]
