@@ -39,7 +39,8 @@ class ExportOptions(Group):
         typer.Option(
             "--output-format",
             metavar="parquet|arrow|orc|jsonl|csv|records",
-            help="Format of the files. Default: from the suffix of --output. records: the stored bytes.",
+            help="Format of the files. Default: from the suffix of --output; parquet with --partition-by."
+            " records: the stored bytes.",
         ),
     ] = None
     columns: Annotated[
@@ -63,7 +64,7 @@ class ExportOptions(Group):
         bool,
         typer.Option(
             "--raw",
-            help="Also write the whole record (column record). If neither --output-format nor the suffix"
+            help="Also write the whole record (column record). If no other option and no suffix"
             " names a format, write only records.",
         ),
     ] = False

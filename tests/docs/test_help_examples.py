@@ -27,6 +27,7 @@ PLACES = {
     "/data/day/": "day/",
     "/data/cursor.json": "cursor.json",
     "/backup/log": "archive",
+    "s3://lake/messages/": "messages/",
     "/var/lib/node_exporter/rmqtool.prom": "rmqtool.prom",
 }
 BACKUP_OF_REPAIR = "STORE.rmqtool-backup-20260131-143000"
@@ -43,7 +44,6 @@ NOT_RUN_COMMANDS = {
     "spark-scan": "needs Spark",
 }
 NOT_RUN_WORDS = {
-    "s3://": "needs S3",
     "--follow": "runs until it is stopped",
     "--watch": "runs until it is stopped",
     "sudo": "writes to /etc",

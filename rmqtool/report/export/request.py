@@ -195,7 +195,8 @@ def export_request(
 
     Args:
         output: path or URL; a folder ends with `/` or exists already.
-        format: of the files; None: by the suffix of `output`, else `records` with `raw`.
+        format: of the files; None: by the suffix of `output`, else `parquet` with `partition_by`,
+            else `records` with `raw`.
         compression: None: zstd for columns, by the suffix for lines.
         columns: names, to which `body_encoding` is added if bodies become text; None is the default columns.
         body: `plain`, `stored`, `both` or `none`.
@@ -217,12 +218,7 @@ def export_request(
         raise UsageError("export writes files, not to standard output", hint="rmqtool dump prints messages")
     is_folder = output.partition("?")[0].endswith("/") or bool(partition_by) or _is_there(output)
     named, packed = (None, None) if is_folder else format_of(output)
-    found: Format | None = format or named or ("records" if raw else None)
-    if found is None and partition_by:
-        raise UsageError(
-            "--partition-by writes a folder: name the format of its files",
-            hint="--output-format parquet",
-        )
+    found: Format | None = format or named or ("parquet" if partition_by else "records" if raw else None)
     if found is None:
         raise UsageError(
             "the format of the output is unknown",

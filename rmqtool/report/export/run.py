@@ -113,7 +113,8 @@ def export(
         store: the store.
         output: path or URL of the file; of the folder if it ends with `/` or is one.
         selection: which messages; None is everything.
-        format: parquet, arrow, orc, jsonl, csv or records; None: by the suffix of `output`.
+        format: parquet, arrow, orc, jsonl, csv or records; None: by the suffix of `output`, else parquet
+            with `partition_by`.
         columns: names of columns (`rmqtool.message.columns`); None: all except those that repeat others.
         body: `plain`, `stored`, `both` or `none`.
         compression: zstd, lz4, gzip or none; None: zstd for columns, by the suffix for lines.

@@ -722,7 +722,6 @@ def _read(terminal: int) -> bytes:
         (["dump", "store", "--tail", "3"], "rmqtool tail STORE --last N shows the newest messages"),
         (["export", "store", "--output", "a", "--format", "parquet"], "--output-format names the format"),
         (["stats", "store", "--output", "x.csv"], "--format csv > FILE"),
-        (["export", "store", "--output", "a", "--partition-by", "topic"], "--output-format parquet"),
     ],
 )
 def test_a_wrong_option_leads_to_the_right_one(

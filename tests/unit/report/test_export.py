@@ -332,9 +332,7 @@ def test_a_folder_gets_files_of_about_a_size(tmp_path: Path, run: Run) -> None:
 
 def test_partitions_of_topic_and_date(cases: Library, run: Run, tmp_path: Path) -> None:
     store = cases.path(CLEAN)
-    found = run(
-        store, "--output", f"{tmp_path}/out", "--output-format", "parquet", "--partition-by", "topic,date"
-    )
+    found = run(store, "--output", f"{tmp_path}/out", "--partition-by", "topic,date")  # means Parquet
     assert found.code == 0
     folders = {path.parent.parent.name for path in (tmp_path / "out").rglob("*.parquet")}
     assert folder_of("topic", "a%b-c_pub") == "topic=a%25b-c_pub" in folders
