@@ -84,6 +84,7 @@ class Report:
     units: int = 0
     index_entries: int = 0
     keys: int = 0
+    """Keys of the records that the broker that wrote them indexes: tags only since 5.4."""
     copied_records: int = 0
     """Records of a tiered copy, and of the logs of compacted topics, in the store."""
     seconds: float = 0.0

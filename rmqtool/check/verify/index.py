@@ -88,9 +88,10 @@ class Miss:
 class IndexPart:
     """One window of the log against the index.
 
-    `lost` keys are within the index's range and not there; `behind` and `uncovered` lie outside of
-    it, and the next start does or does not index them. Tag entries that are missing stand before,
-    between and after those that are there. `extra` are the physical offsets of entries, ascending, by
+    `keys` counts without the tags that are missing: a broker before 5.4 indexes none. `lost` keys are
+    within the index's range and not there; `behind` and `uncovered` lie outside of it, and the next start
+    does or does not index them. Tag entries that are missing stand before, between and after those that
+    are there. `extra` are the physical offsets of entries, ascending, by
     the number of their file; `doubled` are entries.
     """
 
@@ -243,15 +244,14 @@ class IndexCheck:
         start = int(rows["physical_offset"][0])
         stop = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
         keys = dispatch.keys
-        kinds = keys["kind"]
+        is_tag = keys["kind"] == KIND_TAG
         offsets = rows["physical_offset"][keys["row"]] - start
         expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
         try:
             by_file = dict(self._entries(start, stop))
         except OSError:
-            return IndexPart(len(expected))  # gone, or reported by `finish`
+            return IndexPart(int(np.count_nonzero(~is_tag)))  # gone, or reported by `finish`
         entries = np.concatenate([np.zeros(0, np.uint64), *by_file.values()])
-        is_tag = kinds == KIND_TAG
         # a broker writes entries in the order of the log, so there is mostly nothing to sort
         if np.array_equal(expected, entries) or np.array_equal(np.sort(expected), np.sort(entries)):
             return IndexPart(len(expected), tags_found=bool(is_tag.any()))
@@ -268,7 +268,7 @@ class IndexCheck:
         inside = (missing > low) & (missing < high)
         behind = ~inside & (missing >= high) & (missing >= self._indexed_from)
         return IndexPart(
-            len(expected),
+            len(expected) - len(tags_missing),
             lost=Miss.of(missing[inside]),
             behind=Miss.of(missing[behind]),
             uncovered=Miss.of(missing[~inside & ~behind]),
@@ -347,9 +347,9 @@ class IndexCheck:
                 self._add_extra(number, extra)
             if part.tags_found:
                 if self._tags_after is not None:
-                    sums["IX03"].add(self._tags_after)
-                    sums["IX03"].add(part.tags_before)
-                sums["IX03"].add(part.tags_between)
+                    self._add_lost_tags(self._tags_after)
+                    self._add_lost_tags(part.tags_before)
+                self._add_lost_tags(part.tags_between)
                 self._tags_after = part.tags_after
             elif self._tags_after is not None:
                 self._tags_after.add(part.tags_before)
@@ -357,6 +357,11 @@ class IndexCheck:
         scan.index_parts.clear()
         if self.rocksdb is not None:
             self.rocksdb.take(scan)
+
+    def _add_lost_tags(self, miss: Miss) -> None:
+        """Tags without an entry between tags with one: the broker indexed tags, so these are keys too."""
+        self.context.report.keys += miss.count
+        self._sums["IX03"].add(miss)
 
     def _add_extra(self, number: int, offsets: list[int]) -> None:
         self._extra.setdefault(number, Miss()).add(Miss.of(np.array(offsets, np.int64)))
