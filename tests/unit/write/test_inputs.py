@@ -185,6 +185,7 @@ def test_a_row_is_a_message(read: Source) -> None:
         ({"sys_flag": 0x301}, "sys_flag", 0),
         ({"sys_flag": 0x38}, "sys_flag", 8),
         ({"offset_msg_id": "x", "file": "y", "status": ["ok"], "system": {"kind": "half"}}, "flag", 0),
+        ({"found_by": "batch", "matched": ["key"], "inside": [{"tags": "x"}], "asked": ["k"]}, "flag", 0),
     ],
 )
 def test_shapes_of_a_value(read: Source, row: dict[str, Any], field: str, value: object) -> None:
