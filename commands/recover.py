@@ -536,6 +536,7 @@ def _readable_lines(found: Row, save: str | None) -> Iterator[str]:
         yield f"... and {len(rows) - _LOST_SHOWN} more (--format json shows all)"
     if save is not None:
         yield f"{'save first':<13}{save} > damaged.jsonl"
+        yield f"{'':<13}damaged.jsonl is for you to read: rmqtool append refuses damaged messages"
 
 
 def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
@@ -584,7 +585,20 @@ def _change_lines(found: Row) -> Iterator[str]:
     columns = [name for name in _CHANGE_COLUMNS if name != "count" or any(row["count"] > 1 for row in rows)]
     yield from Output.table_lines(rows[:_CHANGES_SHOWN], columns)
     if len(rows) > _CHANGES_SHOWN:
-        yield f"... and {len(rows) - _CHANGES_SHOWN} more (--format json shows all)"
+        yield f"... and {_change_sums(rows[_CHANGES_SHOWN:])} (--format json shows all)"
+
+
+def _change_sums(rows: Sequence[Row]) -> str:
+    """Return how many changes of each kind some rows of the table stand for, and their bytes."""
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for row in rows:
+        folder, slash, _ = row["path"].partition("/")
+        found = sums.setdefault((row["change"], folder, slash or "/" * (row["count"] > 1)), [0, 0])
+        found[0] += row["count"]
+        found[1] += row["bytes"]
+    return ", ".join(
+        f"{_changes(*what, count)} ({format_size(size)})" for what, (count, size) in sums.items()
+    )
 
 
 def _changes_by_place(actions: Sequence[Row]) -> list[Row]:

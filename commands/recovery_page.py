@@ -100,6 +100,7 @@ pubBatch       1         1       3511773  2026-11-21T08:50:33.180+00:00...
 readable     header and properties of 1 record; status says what is damaged
 ...
 save first   rmqtool lookup store --offset 3511773 --json > damaged.jsonl
+             damaged.jsonl is for you to read: rmqtool append refuses damaged messages
 
 changes      fill 1 range in commitlog, replace 1 file in consumequeue, replace 1 file in index, delete abort
 ...
@@ -110,8 +111,9 @@ rmqtool: nothing was changed; to apply the plan: rmqtool recover store --broker 
 The column of a version shows what a start of that version would do, computed from the bytes of the store.
 Without `--broker` there are columns for the versions that may have written the store. The last column shows
 the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound messages after it. The
-line `save first` saves what can be read of the damaged message. `--json` prints everything for programs.
-`--write-plan FILE` saves the plan.
+line `save first` saves what can be read of the damaged message in a file for a person to read, who may send
+the message again. `append` refuses its rows: a damaged message is not stored as if it were sound.
+`--json` prints everything for programs. `--write-plan FILE` saves the plan.
 `--apply --plan FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
 
 Before you start the broker again, check its slave. A slave that holds more than this log is now ahead of
@@ -147,7 +149,7 @@ CL13. A broker may be started with them.
 ```console
 $ rmqtool verify store
 checked 4099 records in 4 files ...: sound
-1 filler of recover in 1 topic, for lost messages: rmqtool dump store --tag RMQTOOL_FILLER
+1 filler of recover in 1 topic, for lost messages: rmqtool dump store --tag RMQTOOL_FILLER ...
 ```
 
 ```console

@@ -13,7 +13,7 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
-from rmqtool.formats.filler import TAG
+from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
@@ -208,7 +208,7 @@ def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
     """Yield how many fillers of recover the log has, no damage, and the command that lists them."""
     if report.fillers:
         count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
-        line = store.command("dump", "--tag", TAG)
+        line = store.command("dump", "--tag", TAG, "--fields", FIELDS)
         yield f"{counted(count, 'filler')} of recover in {topics}, for lost messages: {line}"
 
 

@@ -23,6 +23,8 @@ from rmqtool.lazy_dataclass import dataclass
 
 TAG: Final = "RMQTOOL_FILLER"
 """The tag of fillers with an owner, and the topic of those without."""
+FIELDS: Final = "physical_offset,topic,queue_id,queue_offset,store_time"
+"""The columns in which fillers differ: their bodies only fill the space."""
 SIZE_MAX: Final = 4 << 20
 """Most bytes of a filler: brokers allocate the size of a record before they check it."""
 SIZE_MIN: Final = message.MIN_RECORD_SIZE

@@ -417,10 +417,12 @@ def _of_queues(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[Action]:
                 {"topic": task.key[0], "queue_id": task.key[1], "units": used // unit, "data_bytes": used},
                 mtime_ns=file.mtime_ns if file.old is None else None,
             )  # fmt: skip
+        texts = ", ".join(BY_CODE[code].message for code in task.problems)
         for old in task.dropped:
+            where = "ends before" if old.file_from_offset >= count * unit else "begins after"
             yield Action(
                 "delete", f"{task.folder}/{old.path.name}", 0, old.size,
-                f"the queue needs no such file: {names}", task.problems[0],
+                f"the queue {where} this file: {texts}", task.problems[0],
                 {"topic": task.key[0], "queue_id": task.key[1]},
             )  # fmt: skip
         if task.extension is not None:
@@ -439,7 +441,7 @@ def _of_extension(task: QueueTask, extension: ExtensionTask, size: int, names: s
     for old in extension.dropped:
         yield Action(
             "delete", f"{extension.folder}/{old.path.name}", 0, old.size,
-            f"the queue needs no such file: {names}", task.problems[0], place,
+            "no unit of the queue refers to this extension file", task.problems[0], place,
         )  # fmt: skip
 
 
@@ -463,8 +465,8 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
     for name, file in old.items():
         if name not in task.names:
             yield Action(
-                "delete", f"index/{name}", 0, file.size, f"the index needs no such file: {names}",
-                task.problems[0],
+                "delete", f"index/{name}", 0, file.size,
+                f"the index that is rebuilt has no such file: {names}", task.problems[0],
             )  # fmt: skip
 
 

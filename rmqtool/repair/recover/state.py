@@ -17,6 +17,8 @@ from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.open_files import read_head
 
+_REASON = "set to the newest record in the log, the queues and the index"
+
 
 def closing_actions(store: Store, after: After) -> list[Action]:
     """The changes of checkpoint and abort, in this order; none if both are as after a clean stop.
@@ -52,7 +54,7 @@ def _checkpoint(store: Store, after: After) -> list[Action]:
     if content == data:
         return []
     kind: ActionKind = "create" if data is None else "replace"
-    return [Action(kind, "checkpoint", 0, len(content), "as the log, the queues and the index are", problem,
+    return [Action(kind, "checkpoint", 0, len(content), _REASON, problem,
                    {"physic_msg_timestamp_ms": after.last_store_timestamp,
                     "logics_msg_timestamp_ms": after.last_store_timestamp,
                     "index_msg_timestamp_ms": after.index_timestamp}, content)]  # fmt: skip

@@ -249,7 +249,7 @@ def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list
     if log.cut is None or size == 0:
         return []
     wheel = read_head(path, WHEEL_SIZE) or b""
-    reason = "slots whose units are cut off end at the previous unit"
+    reason = "slots are set back to their last unit that is kept"
     return [
         Action("write", "timerwheel", offset, len(content), reason, None, {"slots": slots}, content)
         for offset, content, slots in mended_slots(wheel, units, log.cut)
@@ -273,5 +273,5 @@ def _check_actions(path: Path | None, log: _TimerLog, after: After) -> list[Acti
     if content == data:
         return []
     code = "TM01" if len(data) != timer_format.CHECK_FILE_SIZE else "TM02"
-    reason = "of the right size again" if code == "TM01" else "not ahead of the timer log"
+    reason = "set to the right size" if code == "TM01" else "set back to the end of the timer log"
     return [Action("replace", "config/timercheck", 0, len(content), reason, code, {}, content)]

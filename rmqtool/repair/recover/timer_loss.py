@@ -44,7 +44,7 @@ def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Ac
     read_ms = check.last_read_time if check is not None else _read_time(records, delivered, precision_ms)
     read_ms -= read_ms % precision_ms
     units = list(_units(pending, read_ms, precision_ms, _roll_ms(layout, precision_ms)))
-    reason = f"{found.text}; made from {TIMER_TOPIC} with the pending ones"
+    reason = f"{found.text}; rebuilt from {TIMER_TOPIC} with the pending messages"
     actions = _files(layout, units, precision_ms, reason)
     queue_end = max(each.queue_offset for each in records) + 1
     new = form.Check(read_ms, _end_of(units, _file_size(layout)), queue_end, queue_end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rmqtool.formats.filler import TAG
+from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Severity
@@ -108,6 +108,6 @@ def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
             "fillers", "notice", "certain", "commitlog", text,
             "each stands for a lost message; consumers that subscribe to * receive it",
             "lists them; consumers ignore messages with this tag",
-            ("rmqtool", "dump", STORE, "--tag", TAG),
+            ("rmqtool", "dump", STORE, "--tag", TAG, "--fields", FIELDS),
             detail={"fillers": count, "topics": dict(sorted(fillers.items()))},
         )  # fmt: skip

@@ -243,6 +243,11 @@ def test_giving_up_sound_messages_needs_yes(
     known = ("physical_offset", "topic", "queue_offset", "status", "keys", "uniq_key")
     assert {name: row[name] for name in known} == {name: found[name] for name in known}
     assert row["status"] == ["CL03"] and found["uniq_key"] in out
+    (tmp_path / "damaged.jsonl").write_text(json.dumps(found))
+    assert (
+        main(["append", str(tmp_path / "new"), "--create", "--input", str(tmp_path / "damaged.jsonl")]) == 3
+    )
+    assert "row 1, status: CL03: not stored as if it were sound" in capsys.readouterr().err
     arguments = (root, "--mode", "broker", "--broker", "5.4", "--apply")
     code, _, err = run(capsys, *arguments)
     assert code == 4 and "--yes" in err
