@@ -27,7 +27,7 @@ from rmqtool.errors import (
 )
 from rmqtool.formats.versions import METAVAR, NEWEST, Broker
 from rmqtool.sizes import QUEUE_ID_MAX
-from rmqtool.terminal import ProgressBar, format_size
+from rmqtool.terminal import ProgressBar, counted, format_size
 from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
@@ -412,9 +412,9 @@ def append(
     that pauses are stored as soon as they arrive.
 
     A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a
-    new offset. Rows of blanks are skipped; rows of damage are refused. The input does not state which
-    delayed messages were already delivered: in a new store all delayed messages that are due are
-    delivered again. Half messages and op records are stored too; standard error shows their number.
+    new offset. Rows of blanks are skipped; rows of damaged messages are refused. The input does not
+    state which delayed messages were already delivered: in a new store all delayed messages that are
+    due are delivered again. Half messages and op records are stored too; standard error shows their number.
     An op record finishes the half messages at the queue offsets that it names. Copy both kinds
     completely and in order into a new store, or leave both out (dump --exclude-topic
     'RMQ_SYS_TRANS_*').
@@ -745,10 +745,12 @@ class _Task:
 
     def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
         """Show the sums of the input; the writer is closed."""
-        seconds = max(time.monotonic() - started, 1e-3)
-        rate = f"{int(result.rows / seconds)} messages/s, {format_size(int(result.bytes / seconds))}/s"
+        seconds = time.monotonic() - started
         size, last = format_size(result.bytes), result.last_physical_offset
-        self._output.note(f"rmqtool: {result.rows} messages, {size} in {seconds:.1f} s: {rate}")
+        rate = ""  # of a short run it says nothing
+        if seconds >= 1 and result.rows >= seconds:
+            rate = f": {int(result.rows / seconds)} messages/s, {format_size(int(result.bytes / seconds))}/s"
+        self._output.note(f"rmqtool: {counted(result.rows, 'message')}, {size} in {seconds:.1f} s{rate}")
         counts: Counter[str] = Counter()
         for (topic, _), (_, count) in result.queues.items():
             counts[topic] += count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.verdicts import (
@@ -117,7 +118,7 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
         yield from head
         for each in found.diagnoses:
             yield ""
-            yield from _block(found, each, command)
+            yield from _block(found, _as_next(each, words), command)
         yield ""
         yield from _omission_lines(found)
         yield from tail
@@ -214,10 +215,8 @@ class _Parts:
     """The lines of one result; `chosen` names those that are shown besides what is wrong."""
 
     def __init__(self, found: Examination, each: Diagnosis, words: Sequence[str]) -> None:
-        """`words` are those of the next command: recover also does all that rebuild does."""
-        cure = each.cure or ""
-        if tuple(words[:2]) == ("rmqtool", "recover"):
-            cure = cure.replace("rmqtool rebuild ", "rmqtool recover ")
+        """`words` are those of the next command."""
+        cure = _as_next(each, words).cure or ""
         self.chosen: set[str] = set()
         self.what = list(_what(each))
         self.cost = list(_wrapped("cost", cost(found, each, in_short=True), indent=2))
@@ -229,6 +228,15 @@ class _Parts:
         for name in ("cost", "cure"):
             if name in self.chosen:
                 yield from getattr(self, name)
+
+
+def _as_next(each: Diagnosis, words: Sequence[str]) -> Diagnosis:
+    """Return the result with recover for rebuild if recover is the next command: it does both."""
+    if tuple(words[:2]) != ("rmqtool", "recover"):
+        return each
+    cure = each.cure and each.cure.replace("rmqtool rebuild ", "rmqtool recover ")
+    own = tuple(words) if each.command[:2] == ("rmqtool", "rebuild") else each.command
+    return replace(each, cure=cure, command=own)
 
 
 def _what(each: Diagnosis) -> Iterator[str]:

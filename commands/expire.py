@@ -384,6 +384,11 @@ def _free_lines(found: Row) -> Iterator[str]:
     yield f"free to go   {text}"
     why = _needed_by(found["needed_after"])
     yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
+    if any(row["committed"] is None for row in found["needed_after"]["unconsumed"]):
+        yield (
+            f"{'':<13}a group without a committed offset may be gone: expire cannot leave out single groups;"
+            " --force covers all messages that are needed, and --archive DIR keeps a copy"
+        )
 
 
 def _needed_by(needed: Row) -> str:
@@ -429,8 +434,8 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
         hours = ", ".join(f"{hour:02}" for hour in settings["deleteWhen"]) or "never"
         yield (
             f"rules        of broker {_rules_of(found)}: keep {settings['fileReservedTime']}h,"
-            f" delete at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} disk usage at any hour,"
-            f" above {settings['diskSpaceCleanForciblyRatio']:.0%} at any age"
+            f" delete at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} disk usage at any hour;"
+            f" above {settings['diskSpaceCleanForciblyRatio']:.0%}, files of any age too"
         )
         yield f"trigger      {_trigger_text(found, zone)}"
     for name, row in found["settings"].items():

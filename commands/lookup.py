@@ -599,6 +599,8 @@ class _Task:
             return worst_exit_code(code, self._unread(queues=queues))
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
+            if request.kind in ("any", "key"):
+                self.writer.note("rmqtool: keys of a topic: rmqtool dump STORE --topic TOPIC --fields keys")
             start = self.store.commit_log.min_offset
             if start > 0 and self.store.layout.queue_logs is None:
                 self.writer.note(f"rmqtool: the log begins at {start}; older messages have expired")
@@ -740,8 +742,8 @@ def index_texts(looked: SearchReport) -> Iterable[str]:
     for name, why, entry in dict.fromkeys(looked.broken):
         chains.setdefault(name, []).append((why, entry))
     for name, ((why, entry), *others) in chains.items():
-        more = f", and {len(others)} more" if others else ""
-        yield f"{name} is damaged: a chain {why} ({entry}){more}"
+        more = f"; {counted(len(others), 'more error')}" if others else ""
+        yield f"{name} is damaged: a hash chain {why} (entry {entry}){more}"
 
 
 def missing_text(request: Request, names: Sequence[str]) -> str:

@@ -145,7 +145,7 @@ Redact = Annotated[
 
 Replace = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Proceed where the command refuses and its message names --force.")
+    bool, typer.Option("--force", help="Proceed where the command refused and its message named --force.")
 ]
 Jobs = Annotated[
     int,

@@ -139,7 +139,7 @@ _PROBLEMS_TEXT = (
 TOPICS: dict[str, tuple[int, str]] = {
     "recovery": (7, "what to do when a broker does not start or messages are missing"),
     "problems": (7, "every kind of damage that rmqtool reports"),
-    "concepts": (7, "the parts of a message store, and the way of a message through them"),
+    "concepts": (7, "the parts of a message store, and the path of a message through them"),
     "store": (5, "the files of a RocketMQ message store"),
     "python": (7, "message stores in Python programs"),
     "spark": (7, "message stores as Spark data frames and streams"),

@@ -554,8 +554,8 @@ GROUP_STATES = {
 }
 """States of groups in words."""
 PASSED_MEANS = (
-    "passed by a group: its committed offset is past the message, which it has consumed, or skipped by a"
-    " filter or a reset; the store does not hold when"
+    "passed by a group: its committed offset is past the message. It has consumed the message, or a"
+    " filter or a reset skipped it; the store does not record when"
 )
 _STATES = {
     "passed": "passed by",

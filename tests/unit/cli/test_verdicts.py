@@ -20,6 +20,7 @@ from rmqtool.cli import main
 from rmqtool.commands.expire import _sizes_text
 from rmqtool.commands.verdicts import GROUP_STATES, by_name, cure, disk_text, listed, of_lag, of_recover, span
 from rmqtool.formats import config_json, properties
+from rmqtool.formats.filler import FIELDS
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
 from rmqtool.read.store import Store
@@ -197,7 +198,7 @@ def test_diff_recognises_the_fillers_of_recover(
     assert verdict(out) == "The stores differ. 20 fillers in A stand where B has the messages."
     assert f"{_HOLE} to {_HOLE_END}: 20 fillers in A, 20 messages in B" in out
     for each, has_fillers in ((root, True), (intact, False)):
-        line = f"for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER\n"
+        line = f"for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER --fields {FIELDS}\n"
         assert (f"20 fillers of recover in 5 topics, {line}" in run(capfd, "verify", each)[2]) is has_fillers
         text = " ".join(run(capfd, "doctor", each, "--no-host")[1].split())
         assert ("fillers: 20 fillers of rmqtool recover in 5 topics" in text) is has_fillers
@@ -684,7 +685,7 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     """The table and the sentences; JSON keeps the words that scripts know."""
     root = cases.path("ok_540_clean")
     _, out, err = run(capfd, "lookup", root, "--key", "o88", "--trace")
-    assert "not passed yet" in out and "consumed" not in out + err.replace("which it has consumed, or", "")
+    assert "not passed yet" in out and "consumed" not in out + err.replace("It has consumed", "")
     assert err.count("passed by a group: its committed offset is past the message") == 1
     assert len({line.split()[0] for line in out.splitlines()[2:]}) == 5
     _, out, _ = run(capfd, "lookup", root, "--key", "o88", "--trace", "--json")

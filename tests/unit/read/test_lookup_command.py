@@ -509,6 +509,7 @@ def test_values_are_narrowed_and_explained_as_keys_are(cases: Library, lookup: L
     missing = lookup(store, "nothing", "--topic", first["topic"])
     assert missing.code == 1
     assert "no message with message id, unique key or key nothing" in missing.err
+    assert "keys of a topic: rmqtool dump STORE --topic TOPIC --fields keys" in missing.err
 
 
 def test_an_id_of_another_host_and_a_value_inside_a_batch(cases: Library, lookup: Lookup) -> None:

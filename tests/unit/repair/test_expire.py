@@ -570,7 +570,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
     text = capsys.readouterr().out
     for piece in (
-        "rules        of broker 5.4: keep 72h, delete at 04 h; above 75% disk usage at any hour, above 85%",
+        "rules        of broker 5.4: keep 72h, delete at 04 h; above 75% disk usage at any hour; above 85%",
         "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% full in ", "h fit below 75%",
         "measured over only 1m04s: a rough guide", " ago: no broker uses the store",
         "no message since 2026-11-21T08:51:16",

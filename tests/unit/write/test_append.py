@@ -364,7 +364,7 @@ def test_a_wrong_row_is_told_the_same_way(
     assert ["--skip-rows 2" in "".join(lines) for lines in told] == [True, True, False]
     way_on = "the rows before it are stored"
     told = [[line.partition(way_on)[0].rstrip("; ") for line in lines] for lines in told]
-    errors = [[line for line in lines if line and "messages/s" not in line] for lines in told]
+    errors = [[line for line in lines if line and " messages, " not in line] for lines in told]
     assert errors[0] == errors[1] == errors[2]
     assert what in errors[0][0]
     assert "row 3, " in errors[0][0] or "unknown column" in what
