@@ -322,7 +322,8 @@ class Server:
             return
         table = offsets.to_save()  # of a million offsets the text takes a second: it is made in a thread
         try:
-            await asyncio.to_thread(offsets.save, table)
+            saving = asyncio.get_running_loop().run_in_executor(None, offsets.save, table)
+            await asyncio.shield(saving)  # cancelled before it begins, at the end, it would never be written
         except UnwritableError as error:
             self._note(f"the committed offsets cannot be written: {error.message} ({error.path})")
 
