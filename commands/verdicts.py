@@ -391,7 +391,7 @@ def of_diff(row: Row, result: str) -> list[str]:
 def damage_text(each: Row) -> str:
     """Return what stands where one side has a filler and the other is damaged, of a differing range.
 
-    An empty text if the sound record of the one side is no filler.
+    An empty text if the sound record of the one side is not a filler.
     """
     for name, other in (("a", "b"), ("b", "a")):
         part, damage = ((each[side] or {}).get("at") for side in (name, other))

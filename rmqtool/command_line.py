@@ -16,6 +16,11 @@ def command_line(*words: object) -> str:
     return " ".join(_quoted(str(word)) for word in words)
 
 
+def on_store(root: object, command: str, *words: str) -> str:
+    """Return the line that runs a command of rmqtool on the store at `root`."""
+    return command_line("rmqtool", command, argument(str(root)), *words)
+
+
 def argument(text: str) -> str:
     """Return an argument that no program takes for an option."""
     return f"./{text}" if text.startswith("-") else text

@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool.command_line import argument, command_line
+from rmqtool.command_line import on_store
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.lazy_pattern import pattern
 from rmqtool.sizes import short
@@ -64,7 +64,7 @@ class MarkFile:
 
 def rebuild_line(root: Path) -> str:
     """The command line that makes queues and index of a store again."""
-    return command_line("rmqtool", "rebuild", argument(str(root)), "--apply")
+    return on_store(root, "rebuild", "--apply")
 
 
 REBUILD_HINT = "delete it, and run {rebuild}"

@@ -86,9 +86,15 @@ def may_have_lost(layout: StoreLayout) -> bool:
 
     A store that has no file of a timer, and does not know its topic, never had one. Raises UnreadableError.
     """
-    loss = loss_of(layout, check_of(layout))
+    return _has_lost(layout, loss_of(layout, check_of(layout)))
+
+
+def _has_lost(layout: StoreLayout, loss: Loss) -> bool:
+    """Whether a timer that the store had has lost its log or timercheck."""
+    if not all(loss):
+        return loss.log or loss.check
     known = all_topic_names([layout])
-    return (loss.log or loss.check) and (not all(loss) or known is None or TIMER_TOPIC in known)
+    return known is None or TIMER_TOPIC in known
 
 
 def _has_units(layout: StoreLayout) -> bool:
@@ -147,7 +153,7 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     layout = store.layout
     check = check_of(layout)
     loss = loss_of(layout, check)
-    if layout.rocksdb_messages is not None or not may_have_lost(layout):
+    if layout.rocksdb_messages is not None or not _has_lost(layout, loss):
         return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
     if not records:

@@ -7,6 +7,7 @@ Linux only, and not on every file system.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections import deque
@@ -70,7 +71,7 @@ class ColdReads:
         try:
             return self._fill(buffer, offset)
         # Direct reads are not supported, a block is bad, which the caller will find, or no thread can begin.
-        except (OSError, RuntimeError):
+        except OSError:
             self._is_usable = False
             self._forget()
             return False
@@ -135,7 +136,10 @@ class ColdReads:
             from concurrent.futures import ThreadPoolExecutor  # not needed by most commands
 
             self._threads = ThreadPoolExecutor(_AHEAD, "rmqtool-reads")
-        return self._threads.submit(os.preadv, self._fd, [part], start).result
+        try:
+            return self._threads.submit(os.preadv, self._fd, [part], start).result
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     def _forget(self) -> None:
         """Wait for all reads under way, and drop what they have read."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqtool.command_line import argument, command_line
+from rmqtool.command_line import on_store
 from rmqtool.storage.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def command_on(layout: StoreLayout, name: str, *words: str) -> str:
     """The command line, for a shell, that runs the command `name`; the command takes where parts are."""
-    return command_line("rmqtool", name, argument(str(layout.root)), *layout.options, *words)
+    return on_store(layout.root, name, *layout.options, *words)
 
 
 def options_of(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rmqtool.command_line import argument, command_line
+from rmqtool.command_line import on_store
 from rmqtool.errors import UnwritableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats.checkpoint import Checkpoint
@@ -87,8 +87,7 @@ def hint_unclean(root: Path) -> Iterator[None]:
         yield
     except UnwritableError as error:
         if error.hint is None and (root / "abort").exists():
-            command = command_line("rmqtool", "recover", argument(str(root)))
-            error.hint = f"the store is left as after a crash: {command}"
+            error.hint = f"the store is left as after a crash: {on_store(root, 'recover')}"
         raise
 
 

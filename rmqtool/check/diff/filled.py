@@ -1,6 +1,6 @@
 """Fillers of one log that stand where the other log has the messages, after `recover` has filled a hole.
 
-A filler is no message of its own: two logs do not part where one of them has a filler. `parting` passes
+A filler is not a message: two logs do not part where one of them has a filler. `parting` passes
 fillers, and finds the first two different messages.
 """
 

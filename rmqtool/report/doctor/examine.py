@@ -113,7 +113,7 @@ def examine(
     found.log_read_bytes = of_log if walk is not None else min(of_log, read_limit // 2)
     budget = _Budget(_ALL if walk is not None else read_limit - found.log_read_bytes)
     is_whole = found.log_read_bytes == of_log
-    findings = [*_small_files(store, budget, found, checkpoint=not is_whole)]
+    findings = [*_small_files(store, budget, found, is_whole=is_whole)]
     if walk is not None:
         for each in findings:
             walk.found(each)
@@ -134,13 +134,13 @@ def examine(
     return found
 
 
-def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoint: bool) -> Iterator[Finding]:
+def _small_files(store: Store, budget: _Budget, found: Examination, *, is_whole: bool) -> Iterator[Finding]:
     """The set of files, config against the ends of the queues, and timer and copies of messages if they fit.
 
-    With `checkpoint` that too: the log is not read as a whole, which would show its newest record best. What
-    a lost file of the timer costs is not looked for then: that takes the whole log.
+    Unless the log is read as a whole, which shows its newest record best, the checkpoint too. What a lost
+    file of the timer costs is not looked for then: that takes the whole log.
     """
-    passes = ["files", "config", *(["checkpoint"] if checkpoint else [])]
+    passes = ["files", "config", *([] if is_whole else ["checkpoint"])]
     sizes = {"timer": sum(file.allocated_bytes for file in store.layout.timer_log)}
     for logs in store.layout.copies:
         name = "tiered" if logs.kind == "tiered" else "compaction"
@@ -150,9 +150,11 @@ def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoin
             passes.append(name)
         else:
             _omit(found, f"{_PARTS[name]} ({format_size(size)})", name)
-    whole = [name for name in passes if name != "timer"] if checkpoint else passes
-    yield from verify(store, passes=whole, jobs=1)
-    if len(whole) < len(passes):
+    is_bounded = "timer" in passes and not is_whole
+    if is_bounded:
+        passes.remove("timer")
+    yield from verify(store, passes=passes, jobs=1)
+    if is_bounded:
         with suppress(InputError):  # a finding of the pass
             if may_have_lost(store.layout):
                 _omit(found, "which messages a lost timer log or timercheck costs", "timer")

@@ -247,7 +247,7 @@ def test_logs_without_a_common_range(tmp_path: Path) -> None:
 
 
 def fill(root: Path, first: int, last: int) -> None:
-    """Put one filler in place of the records from `first` to `last`, by number, as recover does."""
+    """Replace the records `first` to `last`, by number, with one filler, as recover does."""
     offsets = offsets_of(root)
     start, size = offsets[first], offsets[last] + record_size(root, offsets[last]) - offsets[first]
     time = 1_700_000_000_000
