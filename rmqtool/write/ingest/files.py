@@ -161,7 +161,8 @@ def parquet_rows(file: BinaryIO, rules: RowRules, advance: Callable[[int], None]
     with _explained("Parquet"):
         # pyarrow opens the file itself: through a Python object every read would copy and take the GIL.
         own = pa.OSFile(f"/dev/fd/{file.fileno()}")
-        opened = parquet.ParquetFile(own, buffer_size=1 << 20)
+        # Without pre_buffer=False it reads all row groups into memory first, whatever the buffer's size.
+        opened = parquet.ParquetFile(own, buffer_size=1 << 20, pre_buffer=False)
         names = _names(opened.schema_arrow.names, rules, _BY_SPARK_NAME)
         facts = opened.metadata
         size = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))

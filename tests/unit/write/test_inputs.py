@@ -35,7 +35,7 @@ from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import BodyForm, RowFormat, blank_row, damage_row, message_row
 from rmqtool.read.store import Store
 from rmqtool.storage.profile import PROFILES
-from rmqtool.write.ingest import json_rows
+from rmqtool.write.ingest import files, json_rows
 from rmqtool.write.ingest import reader as inputs
 from rmqtool.write.ingest.reader import Format, Input, OnError, format_of, open_input
 from rmqtool.write.ingest.rows import HOST_BITS, RowError, RowRules
@@ -762,6 +762,21 @@ def test_parquet_and_arrow(read: Source) -> None:
         assert read(data, "arrow") == (FROM_TABLE, {})
     plain = TABLE.set_column(7, "uniq_key", TABLE["uniq_key"].cast(pa.string()))
     assert read(parquet_bytes(plain), "parquet") == (FROM_TABLE, {})
+
+
+def test_a_parquet_file_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BATCH_SIZE", 1 << 20)
+    path, rows = tmp_path / "rows.parquet", 3000
+    table = pa.table({"topic": ["T"] * rows, "body": [os.urandom(8192) for _ in range(rows)]})
+    parquet.write_table(table, path, row_group_size=100)
+    del table
+    before, most = pa.total_allocated_bytes(), 0
+    with open_input(path) as file:
+        source = Input(file, "parquet", RowRules())
+        for _ in source.messages():
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert source.rows == rows
+    assert most < path.stat().st_size / 2
 
 
 def test_a_column_of_the_wrong_type(read: Source) -> None:
