@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform,
 
 from typer.models import OptionInfo
 
-from rmqtool.command_line import argument, command_line
+from rmqtool.command_line import argument, command_line, typed
 
 Mark = TypeVar("Mark")
 PRESENTATION = frozenset(
@@ -143,13 +143,14 @@ def with_groups(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def _marks(parameter: Parameter, kind: type[Mark]) -> list[Mark]:
+def marks(parameter: Parameter, kind: type[Mark]) -> list[Mark]:
+    """Return what the annotation of a parameter says of one kind."""
     return [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, kind)]
 
 
 def _place(parameter: Parameter, shown: Sequence[Parameter], otherwise: int) -> int:
     """Return the index in `shown` at which the help shows a parameter."""
-    for mark in _marks(parameter, Before):
+    for mark in marks(parameter, Before):
         return [other.name for other in shown].index(mark.name)
     return otherwise
 
@@ -169,14 +170,14 @@ def _words(declared: Iterable[Parameter], values: Mapping[str, Any]) -> Iterator
         if value == parameter.default or value in (None, []):
             continue
         several = value if isinstance(value, list) else [value]
-        option = next((str(mark.default) for mark in _marks(parameter, OptionInfo)), None)
+        option = next((str(mark.default) for mark in marks(parameter, OptionInfo)), None)
         for each in several:
             if option is None:
-                yield argument(str(each))
+                yield argument(each)
             elif isinstance(each, bool):
                 yield option.split("/")[not each]
             else:
-                yield from (option, str(each))
+                yield from (option, typed(each))
 
 
 def _declared(group: type[Group]) -> list[Parameter]:
@@ -199,6 +200,6 @@ def _options(group: type[Group], parameter: Parameter) -> Iterator[Parameter]:
     """Return the options of a group that a command has."""
     declared = {option.name: option for option in _declared(group)}
     names = group.OPTIONS or list(declared)
-    for mark in _marks(parameter, Only):
+    for mark in marks(parameter, Only):
         names = mark.names
     yield from (declared[name] for name in names)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
+from typer.models import ArgumentInfo
 
 from rmqtool import sizes
 from rmqtool.command_line import command_line
-from rmqtool.commands.groups import Group
+from rmqtool.commands.groups import Group, marks
 from rmqtool.errors import UsageError
 from rmqtool.formats.versions import BROKERS, METAVAR, Broker
 from rmqtool.output import Output
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.storage.profile import WrittenBy
 
+LOCAL_COPY = "LOCAL_COPY"  # in a command line for a store that has to be copied first
 COUNT_MAX = (1 << 63) - 1
 """The largest --limit: islice and arrow cannot count further."""
 
@@ -230,15 +232,20 @@ class StoreOptions(LocationOptions):
     def command(self, name: str, *words: str) -> str:
         """Return a command line that runs a command on this store, for a shell.
 
-        It has all given options of the store that the command takes.
+        It has all given options of the store that the command takes. A command that can change the store
+        gets LOCAL_COPY instead of a store that is not a folder on this machine.
         """
-        given = self.words()
-        if len(given) > 1:
+        from rmqtool.storage.locate import is_elsewhere
+
+        given, elsewhere = self.words(), is_elsewhere(self.store)
+        if len(given) > 1 or elsewhere:
             from importlib import import_module
             from inspect import signature
 
             function = getattr(import_module(f"rmqtool.commands.{name}"), name)
-            given = self.words(signature(function).parameters)
+            taken = signature(function).parameters
+            checks = [mark.callback for mark in marks(taken["store"], ArgumentInfo)]
+            given = [LOCAL_COPY] if elsewhere and _check_store_root in checks else self.words(taken)
         return command_line("rmqtool", name, *given, *words)
 
 

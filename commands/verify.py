@@ -183,17 +183,18 @@ def _next_texts(
             copies = store.command("copy", "--output", "NEW")
             yield f"to write the sound messages as a store without DLedger: {copies}"
         return
-    is_repairable = layout.kind == "store" and opened.is_local
+    is_store = layout.kind == "store"
     recover = store.command("recover")
     line = cure(present, recover)
     if line == recover:
-        if is_repairable:
-            yield f"to see what a broker's start would do, and to repair the store: {recover}"
+        copied = "" if opened.is_local else ", copied to a local disk"
+        if is_store:
+            yield f"to see what a broker's start would do, and to repair the store{copied}: {recover}"
         return
     if counts["error"] and line is not None:
         yield f"no command repairs this; what to do by hand: {line}"
         return
-    if not is_repairable:
+    if not is_store or not opened.is_local:
         return
     stays = [each for _, each in sorted(present.items()) if each.severity == "warning"]
     stays = [each for each in stays if not each.input_unread]

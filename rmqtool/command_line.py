@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from rmqtool.lazy_pattern import pattern
 
 # C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
@@ -18,11 +20,26 @@ def command_line(*words: object) -> str:
 
 def on_store(root: object, command: str, *words: str) -> str:
     """Return the line that runs a command of rmqtool on the store at `root`."""
-    return command_line("rmqtool", command, argument(str(root)), *words)
+    return command_line("rmqtool", command, argument(root), *words)
 
 
-def argument(text: str) -> str:
-    """Return an argument that no program takes for an option."""
+@runtime_checkable
+class Typed(Protocol):
+    """A value that is shown in one way and typed in another: a path at a URL that has options."""
+
+    def typed(self) -> str:
+        """Return its text in a command line."""
+        ...
+
+
+def typed(value: object) -> str:
+    """Return the text of a value in a command line."""
+    return value.typed() if isinstance(value, Typed) else str(value)
+
+
+def argument(value: object) -> str:
+    """Return the text of an argument; no program takes it for an option."""
+    text = typed(value)
     return f"./{text}" if text.startswith("-") else text
 
 

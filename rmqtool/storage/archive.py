@@ -24,6 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING, cast
 
+from rmqtool.command_line import typed
 from rmqtool.errors import FormatError, RmqtoolError, UnreadableError, UnwritableError
 from rmqtool.storage.decompress import pieces, stem
 from rmqtool.storage.listing import Listing
@@ -63,6 +64,10 @@ class TarStorage(Storage):
     def show(self, inner: str) -> str:
         """See Storage."""
         return f"{self._archive}/{inner}" if inner else str(self._archive)
+
+    def typed(self, inner: str) -> str:
+        """See Storage. The store in an archive is found by the archive alone."""
+        return typed(self._archive)
 
     def recipe(self) -> Recipe:
         """See Storage."""

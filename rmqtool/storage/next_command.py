@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqtool.command_line import on_store
+from rmqtool.command_line import on_store, typed
 from rmqtool.storage.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
@@ -24,6 +24,6 @@ def options_of(
     """The options that name parts of a store that its folder does not show, as words."""
     for option, paths in (("--commitlog", commitlog_paths), ("--read-only-commitlog", read_only_paths)):
         for path in paths:
-            yield from (option, str(path))
+            yield from (option, typed(path))
     if conf is not None:
-        yield from ("--broker-conf", str(conf.path))
+        yield from ("--broker-conf", typed(conf.path))

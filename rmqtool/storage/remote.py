@@ -49,6 +49,10 @@ class UrlStorage(Storage):
         """See Storage."""
         return f"{self._root.protocol}://{inner}"
 
+    def typed(self, inner: str) -> str:
+        """See Storage."""
+        return self._root.typed(inner)
+
     def recipe(self) -> Recipe:
         """See Storage."""
         return UrlStorage, (self._root,)

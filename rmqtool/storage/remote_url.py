@@ -5,7 +5,8 @@
     file:///data/store                              the local path /data/store
     file:/data/store                                the same, as Hadoop writes it
 
-User and password before `@`, and everything after `?`, are options: they are used and never shown.
+User and password before `@`, and everything after `?`, are options: they are used and never shown, except in
+command lines, which have those that hold no secret.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from operator import itemgetter
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
@@ -28,6 +29,9 @@ _WITH_QUERY = frozenset({"http", "https"})  # the query is a part of the file's 
 _SECRET = r"[\w.-]*(?:key|secret|token|sig|signature|password|passwd|credential|delegation|auth|user)[\w.-]*"
 _IN_QUERY = pattern(rf"(?i)((?:^|[^\w.-]){_SECRET}\s*=\s*)[^&;\s'\"]+")
 _IN_AUTHORITY = pattern(r"(://)[^/\s@'\"]+@")
+_NO_SECRETS = frozenset(
+    {"endpoint", "endpoint_override", "endpoint_url", "region", "region_name", "scheme", "anonymous", "anon"}
+)
 _SHORT = 4  # shorter values are not masked in texts: they would match everywhere
 MASK = "***"
 
@@ -69,6 +73,17 @@ class RemoteUrl:
     def secrets(self) -> tuple[str, ...]:
         """Texts that must not be shown."""
         return tuple(_texts((self.user, *self.user.split(":"), *(value for _, value in self.options))))
+
+    def typed(self, inner: str) -> str:
+        """The URL of `inner` in a command line: with its options, `***` where one holds a secret."""
+        user = f"{MASK}@" if self.user else ""
+        given = "&".join(
+            f"{name}={quote(mask(str(value)), safe=':/*@') if name in _NO_SECRETS else MASK}"
+            for name, value in self.options
+        )
+        if self.protocol in _WITH_QUERY and given:
+            given = MASK
+        return f"{self.protocol}://{user}{inner}{'?' if given else ''}{given}"
 
     def mask(self, text: str) -> str:
         """`text` with the secrets of this URL, and anything that looks like a secret, replaced by `***`."""

@@ -74,6 +74,10 @@ class Storage(ABC):
     def show(self, inner: str) -> str:
         """How a path in this storage is shown."""
 
+    def typed(self, inner: str) -> str:
+        """How a path in this storage is named in a command line, without secrets."""
+        return self.show(inner)
+
     @abstractmethod
     def recipe(self) -> Recipe:
         """The recipe that creates this storage in another process; picklable."""
@@ -142,6 +146,10 @@ class StoragePath(PosixPath):
     def __str__(self) -> str:
         storage = _storages.get(self.parts[1]) if len(self.parts) > 1 else None
         return "/".join(self.parts) or "." if storage is None else storage.show(self.inner)
+
+    def typed(self) -> str:
+        """Its text in a command line."""
+        return self.storage.typed(self.inner) if self.is_absolute() else str(self)
 
     def __repr__(self) -> str:
         return f"StoragePath({str(self)!r})"

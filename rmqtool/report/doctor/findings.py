@@ -29,7 +29,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         by_code.setdefault(each.problem.code, {}).setdefault((each.path, each.physical_offset), each)
     repair = _Repair(
         is_live=is_live,
-        is_possible=store.layout.kind == "store" and store.is_local,
+        is_of_store=store.layout.kind == "store",
+        is_local=store.is_local,
         is_ledger=store.layout.ledger is not None,
         # rebuild refuses a store that was not closed cleanly, and leaves queues of a damaged log
         is_of_log=store.layout.abort is not None or not _SOUND_LOG.issuperset(_of_log(by_code)),
@@ -74,7 +75,8 @@ class _Repair(NamedTuple):
     """What a repair of this store can be."""
 
     is_live: bool
-    is_possible: bool
+    is_of_store: bool
+    is_local: bool
     is_ledger: bool
     is_of_log: bool
 
@@ -88,14 +90,17 @@ class _Repair(NamedTuple):
         if not repair.startswith("rmqtool "):
             return repair, explains
         line, _, effect = repair.partition(": ")
-        if not self.is_possible:
-            return "copy the whole store to a local disk first: a repair changes it there", explains
+        if not self.is_of_store:
+            return "a repair needs the whole store", explains
         words = tuple(line.split())
         if self.is_ledger and words[1] == "recover":
             return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
         if words[1] == "rebuild" and self.is_of_log:
             words = ("rmqtool", "recover", STORE)
-        return f"{'stop the broker first; ' if self.is_live else ''}{' '.join(words[:2])} {effect}", words
+        first = "stop the broker first; " if self.is_live else ""
+        if not self.is_local:
+            first = "copy the whole store to a local disk first; "
+        return f"{first}{' '.join(words[:2])} {effect}", words
 
 
 def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:

@@ -28,6 +28,7 @@ from rmqtool.report.trace import table_fields
 from rmqtool.table import Table
 from rmqtool.terminal import format_size
 from tests.support.records import record
+from tests.support.remote import pack
 from tests.support.stores import Library
 from tests.support.sweep import in_sweeps
 from tests.support.whole_store import keyed, write_whole
@@ -169,6 +170,14 @@ def test_verify_does_not_lead_back_to_a_recover_that_repairs_nothing(torn_copy: 
     assert code == 1 and "rmqtool recover" not in err
     assert "recover cannot repair what is left; a broker may be started" in err
     assert "CL13: the broker drops" in err and "do not find the message" in err
+
+
+def test_a_damaged_archive_is_copied_first(torn_copy: Path, tmp_path: Path, capfd: Capture) -> None:
+    """Commands that can change a store refuse an archive, so no line leads to them with it."""
+    archive = pack(torn_copy, tmp_path / "torn.tar")
+    assert "copied to a local disk: rmqtool recover LOCAL_COPY" in run(capfd, "verify", archive)[2]
+    assert "rmqtool recover LOCAL_COPY" in run(capfd, "doctor", archive)[1]
+    assert f"rmqtool verify {archive}" in run(capfd, "info", archive)[1]
 
 
 def test_doctor_says_what_is_lost_already(torn_copy: Path, capfd: Capture) -> None:

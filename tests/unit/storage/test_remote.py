@@ -84,23 +84,28 @@ def put(system: Any, folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown", "options"),
+    ("text", "shown", "typed", "options"),
     [
-        ("s3://bucket/store", "s3://bucket/store", {}),
+        ("s3://bucket/store", "s3://bucket/store", "s3://bucket/store", {}),
         ("S3A://bucket//store/?region=eu&endpoint=http%3A%2F%2Fh%3A1", "s3://bucket/store",
-         {"region": "eu", "endpoint": "http://h:1"}),
-        ("s3://AKIAKEY:se%2Fcret@bucket", "s3://bucket", {}),
-        ("webhdfs://me@name:9870/data/store?token=abcd", "webhdfs://name:9870/data/store", {"token": "abcd"}),
-        ("https://u:pw@host/s.tar?sig=a=b&c=d", "https://host/s.tar", {"query": "sig=a=b&c=d"}),
+         "s3://bucket/store?endpoint=http://h:1&region=eu", {"region": "eu", "endpoint": "http://h:1"}),
+        ("s3://AKIAKEY:se%2Fcret@bucket", "s3://bucket", "s3://***@bucket", {}),
+        ("webhdfs://me@name:9870/data/store?token=abcd", "webhdfs://name:9870/data/store",
+         "webhdfs://***@name:9870/data/store?token=***", {"token": "abcd"}),
+        ("https://u:pw@host/s.tar?sig=a=b&c=d", "https://host/s.tar", "https://***@host/s.tar?***",
+         {"query": "sig=a=b&c=d"}),
+        ("s3://b/s?endpoint=http://u:pw@h%26x", "s3://b/s", "s3://b/s?endpoint=http://***@h%26x",
+         {"endpoint": "http://u:pw@h&x"}),
     ],
 )  # fmt: skip
-def test_a_url_is_taken_apart(text: str, shown: str, options: dict[str, str]) -> None:
+def test_a_url_is_taken_apart(text: str, shown: str, typed: str, options: dict[str, str]) -> None:
     url = parse(text)
     assert str(url) == shown
+    assert url.typed(url.inner) == typed
     assert dict(url.options) == options
     assert is_url(text)
     for secret in ("AKIAKEY", "cret", "abcd", "pw@", "a=b"):
-        assert secret not in repr(url) + str(url)
+        assert secret not in repr(url) + str(url) + typed
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def test_the_url_and_the_program_give_what_the_environment_lacks(
     assert main(["info", by_url]) == 0
     captured = capfd.readouterr()
     assert "s3://bucket/some/store" in captured.out
+    typed = f"'s3://***@bucket/some/store?endpoint={endpoint}&region=eu-west-1'"
+    assert f"rmqtool verify {typed}" in " ".join(captured.out.split())
     assert "lock: in s3 no lock can be asked for" in captured.out
     assert SECRET not in captured.out + captured.err
     assert KEY not in captured.out + captured.err
