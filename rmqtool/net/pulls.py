@@ -18,8 +18,10 @@ from rmqtool.net.clients import Peer
 from rmqtool.net.context import Context, Refusal, int_of, long_of, text_of
 from rmqtool.net.records import Checked, checked_records
 from rmqtool.net.view import ServedQueue, View
+from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.report.tail.get_message import (
     PULL_BYTES_MAX,
+    PULL_BYTES_MIN,
     GetMessageResult,
     GetMessageStatus,
     Window,
@@ -159,6 +161,8 @@ def run_pull(context: Context, view: View, pull: Pull) -> Outcome:
     window = Window(0, 0, 0) if queue is None else queue.window
     if queue is not None and pull.offset + pull.most > window.high:
         window = queue.look()
+    if queue is not None and (found := _usual(context, view, queue, window, pull)) is not None:
+        return found
     result = answer_pull(
         view.store, None if queue is None else queue.queue, window, pull.offset, pull.most, pull.wanted,
         max_bytes=pull.most_bytes, memory_bytes=_ANY_DISTANCE, limits=context.limits,
@@ -166,6 +170,25 @@ def run_pull(context: Context, view: View, pull: Pull) -> Outcome:
     if result.status is not GetMessageStatus.FOUND or queue is None:
         return _without_records(pull, result)
     return _with_records(context, view, queue, pull, result)
+
+
+def _usual(context: Context, view: View, queue: ServedQueue, window: Window, pull: Pull) -> Outcome | None:
+    """The answer with all messages from the offset on, if nothing about them is unusual."""
+    if not (pull.is_plain and isinstance(queue.queue, ConsumeQueue) and window.low <= pull.offset):
+        return None
+    most_bytes = context.limits.memory_bytes
+    if view.store.profile.limits_pull_bytes:
+        most_bytes = min(most_bytes, max(pull.most_bytes, PULL_BYTES_MIN))
+    found = context.whole.answer(
+        view.log, queue.queue, pull.topic, pull.queue_id, pull.offset,
+        min(window.high, window.end, pull.offset + min(pull.most, context.limits.memory_count)),
+        most_bytes=most_bytes, version_1=pull.request.version < _VERSION_5,
+    )  # fmt: skip
+    if found is None:
+        return None
+    count, pieces = found
+    context.counters.messages[pull.topic] += count
+    return Outcome(_found(pull, pull.offset + count, window, pieces))
 
 
 def _without_records(pull: Pull, result: GetMessageResult) -> Outcome:
@@ -207,13 +230,6 @@ def _with_records(
 ) -> Outcome:
     """The records that are sound; the others are counted. Nothing after a record that has not come yet."""
     old_client = pull.request.version < _VERSION_5
-    if pull.is_plain:
-        whole = context.whole.pieces(
-            view.log, pull.topic, pull.queue_id, result.records, version_1=old_client
-        )
-        if whole is not None:
-            context.counters.messages[pull.topic] += len(result.records)
-            return Outcome(_found(pull, result.next_begin_offset, result, whole))
     pieces: list[memoryview] = []
     following, messages = result.next_begin_offset, 0
     found = list(checked_records(view.log, pull.topic, pull.queue_id, result.records))
@@ -243,8 +259,10 @@ def _with_records(
     return Outcome(_found(pull, following, result, pieces))
 
 
-def _found(pull: Pull, following: int, result: GetMessageResult, pieces: list[memoryview]) -> Command:
-    answer = _answer(pull, Response.SUCCESS, following, result, str(GetMessageStatus.FOUND))
+def _found(
+    pull: Pull, following: int, window: GetMessageResult | Window, pieces: list[memoryview]
+) -> Command:
+    answer = _answer(pull, Response.SUCCESS, following, window, str(GetMessageStatus.FOUND))
     answer.pieces = pieces
     return answer
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.formats import properties
-from rmqtool.formats.consume_queue import UNIT
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
-from rmqtool.queue.consume_queue import BLOCK, AnyQueue, BatchConsumeQueue, ConsumeQueue
+from rmqtool.queue.consume_queue import BLOCK, AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.storage.layout import StoreFile
@@ -178,13 +177,10 @@ def answer_pull(
     far = memory_bytes * _MEMORY_PERCENT // 100
     pull = _Pull(store, subscription, offset, max_messages, far, limits)
     pull.max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
-    takes_all = not subscription.looks_inside
-    is_done = takes_all and isinstance(queue, ConsumeQueue) and pull.run_plain(queue, end, high)
-    if not is_done:
-        units = _units(queue, offset, end, BLOCK)
-        if units is None:
-            return ended(GetMessageStatus.OFFSET_FOUND_NULL, _next_file(store, queue, offset))
-        pull.run(units, high, queue.unit_size)
+    units = _units(queue, offset, end, BLOCK)
+    if units is None:
+        return ended(GetMessageStatus.OFFSET_FOUND_NULL, _next_file(store, queue, offset))
+    pull.run(units, high, queue.unit_size)
     return GetMessageResult(pull.status, pull.next, low, high, tuple(pull.records))
 
 
@@ -273,40 +269,6 @@ class _Pull:
             self.next = at + count
             if not removed:
                 self._look(at, count, place, size, code)
-
-    def run_plain(self, queue: ConsumeQueue, end: int, high: int) -> bool:
-        """As `run` for all messages of a queue, where each of its next units is a message that is there.
-
-        False, and nothing is done, where one is not: `run` knows what a broker then does. This is the usual
-        pull, of which a server answers thousands in a second.
-        """
-        file = queue.file_of(self.offset)
-        stop = min(end, high, self.offset + self.most)
-        if file is None or stop <= self.offset:
-            return False
-        records: list[Pulled] = []
-        total, limits, log = 0, self.limits, None
-        for at, unit in enumerate(UNIT.codec.iter_unpack(queue.data(file, self.offset, stop)), self.offset):
-            place, size, _ = unit
-            if place < 0 or size <= 0:
-                return False
-            if records:
-                is_near = self._end - place <= self.memory
-                if len(records) >= (limits.memory_count if is_near else limits.disk_count):
-                    break
-                if total + size > (limits.memory_bytes if is_near else limits.disk_bytes):
-                    break
-                if self._limits_bytes and total + size > self.max_bytes:
-                    break
-            if log is None or not log.file_from_offset <= place or place + size > log.end:
-                log = self.store.commit_log.file_of(place)
-                if log is None or place + size > log.end:
-                    return False
-            records.append(Pulled(at, place, size))
-            total += size
-        if records:
-            self.records, self.status, self.next = records, GetMessageStatus.FOUND, self.offset + len(records)
-        return bool(records)
 
     def _look(self, at: int, count: int, place: int, size: int, code: int | None) -> None:
         if not self.wanted.matches_unit(code):
