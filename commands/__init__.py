@@ -5,7 +5,7 @@ from __future__ import annotations
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("info", "browse", "dump", "lookup", "tail", "stats", "sql", "report"),
     "Check": ("doctor", "verify", "diff", "bundle"),
-    "Repair and clean up": ("recover", "rebuild", "expire"),
+    "Repair and clean up": ("recover", "rebuild", "reset_offset", "expire"),
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),
     "Prepare a start": ("warm",),

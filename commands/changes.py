@@ -63,6 +63,7 @@ def note_next(
     refusals: Iterable[Refusal],
     *words: str,
     in_plan: Collection[str],
+    without: Collection[str] = (),
 ) -> None:
     """Print the command line that applies the plan; or why --apply refuses it.
 
@@ -73,6 +74,7 @@ def note_next(
         refusals: the reasons against the plan.
         words: further words of the line.
         in_plan: options that a plan file holds, and that the line lacks if it names one.
+        without: further options that the line lacks: `words` give their values.
     """
     from rmqtool.repair.plan import not_overridden
 
@@ -83,7 +85,7 @@ def note_next(
         output.note(f"rmqtool: nothing was changed; --apply is refused{without}: {refusal.reason}{hint}")
         return
     plan = change.plan or change.write_plan
-    left_out = {"plan", "write_plan", *(in_plan if plan is not None else ())}
+    left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []
     line = given.line(*of_file, *words, "--apply", without=left_out)
     output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")

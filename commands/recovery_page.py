@@ -257,10 +257,14 @@ that `rmqtool receive` keeps has them too.
 Groups receive what they consumed after the copy was made once more.
 - 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
 Compare the topics with your notes: order, permissions and filter type of a topic are not in the log.
-- 4. Offsets without a copy. Keep the consumers stopped, start the broker, and set the offsets of each group
-with `mqadmin resetOffsetByTime` to the time up to which it had consumed. `rmqtool lookup STORE --topic TOPIC
---time TIME` shows the queue offsets of a time, and `rmqtool stats STORE --by topic` how much there is to
-consume. Then start the consumers.
+- 4. Offsets without a copy. Set those of each group to the time up to which it had consumed, before the
+broker starts. `rmqtool reset-offset STORE --group GROUP --topic TOPIC --since TIME` shows how many messages
+the group then receives, and with `--apply` writes the file; `--from latest` lets it skip all. Name each
+group with its topics: nothing in the store shows what it consumes. `rmqtool tail` with the same `--topic` and
+`--since` shows the messages.
+
+`rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
+Where the offsets are in RocksDB, start the broker without consumers, and use `mqadmin resetOffsetByTime`.
 
 ## Read while the broker is down
 
@@ -340,8 +344,8 @@ rmqtool copy STORE --output NEW     The sound messages, as a new store.
 rmqtool verify NEW                  Must say: sound.
 ```
 
-The copy has new queue offsets and no committed offsets: set each group's offsets (mqadmin
-resetOffsetByTime) before its consumers start. rmqtool copy shows which topics it left out.
+The copy has new queue offsets and no committed offsets: set each group's offsets with `rmqtool
+reset-offset` before the broker starts. rmqtool copy shows which topics it left out.
 
 ## Files of the timer are lost
 

@@ -101,7 +101,7 @@ OFFSETS_LOST = "CF08"
 OFFSETS_ARE_LOST = (
     "The committed offsets of all groups are lost: after a start, groups skip messages or receive"
     " all of them again. Copy consumerOffset.json from a backup, the old host or a slave before a broker"
-    " starts."
+    " starts; without a copy, rmqtool reset-offset sets them."
 )
 READS_DAMAGE = "a consumer that reaches it misses the rest of that pull, or receives damaged bytes"
 """What damage of the log costs until it is repaired."""

@@ -21,7 +21,8 @@ from rmqtool.formats.properties import BUCKETS_4X, java_order
 Document = dict[str | int, Any]
 
 TOPIC_BUCKETS = 2048  # new ConcurrentHashMap<>(1024)
-DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32)
+OFFSET_BUCKETS = 1024  # new ConcurrentHashMap<>(512)
+DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32), as the offsets of one group in one topic
 
 
 def new_topics(dialect: Dialect, now_ms: int) -> Document:
@@ -78,6 +79,44 @@ def with_delay_offsets(
     new: Document = dict(offsets.items())
     changed = _with(document, "offsetTable", put_all(table, new, DELAY_BUCKETS))
     return with_next_version(changed, dialect, now_ms) if "dataVersion" in document else changed
+
+
+def with_consumer_offsets(
+    document: Document,
+    offsets: Mapping[tuple[str, str], Mapping[int, int]],
+    dialect: Dialect,
+    *,
+    is_known: bool = True,
+) -> Document:
+    """consumerOffset.json with these next offsets to consume, by (topic, group) and queue id.
+
+    On 5.x the version counts one change, and keeps its time. `is_known`: whether the broker is known to be of
+    `dialect`. Otherwise queue ids are quoted, which brokers of every version accept, and a new file has no
+    version: so its text does not show a version that was only assumed.
+
+    Raises:
+        FormatError: the table is not a JSON object, or a value of the version has the wrong type.
+    """
+    table = _table(document, "offsetTable")
+    new: Document = {}
+    for (topic, group), of_queues in offsets.items():
+        name = f"{topic}{config_json.TOPIC_GROUP_SEPARATOR}{group}"
+        before = table.get(name, {})
+        if not isinstance(before, dict):
+            raise FormatError(f"the offsets of {name} are not a JSON object")
+        plain: Document = {
+            int(key) if isinstance(key, str) and key.isdecimal() else key: value
+            for key, value in before.items()
+        }
+        new[name] = put_all(plain, dict(of_queues.items()), DELAY_BUCKETS)
+    table = put_all(table, new, OFFSET_BUCKETS)
+    if not is_known:
+        table = {name: {str(key): value for key, value in each.items()} for name, each in table.items()}
+    changed = _with(document, "offsetTable", table)
+    if dialect == "4.9" or not (is_known or "dataVersion" in document):
+        return changed
+    found = config_json.data_version(document)
+    return with_next_version(changed, dialect, 0 if found is None else found.timestamp)
 
 
 def with_next_version(document: Document, dialect: Dialect, now_ms: int, *, changes: int = 1) -> Document:

@@ -19,9 +19,15 @@ from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.read.lost_config import lost_config, replaces_offsets, where_offsets_were
 from rmqtool.read.store import Store
-from rmqtool.storage.config_files import FOLDER, read_config
+from rmqtool.storage.config_files import FOLDER, GROUPS_FILE, read_config
+from rmqtool.storage.layout import StoreLayout
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_GROUPS_OF_BROKERS = frozenset({
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+})  # fmt: skip
+"""Groups that every broker has in its subscriptionGroup.json (SubscriptionGroupManager#init)."""
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 Offsets = dict[tuple[str, str], dict[int, int]]
@@ -57,6 +63,23 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
     read = {topic for topic, _ in offsets}
     retry = (topic for topic in topics if topic.startswith(RETRY_PREFIX) and topic not in read)
     return offsets | {(topic, topic.removeprefix(RETRY_PREFIX)): {} for topic in retry}
+
+
+def configured_groups(layout: StoreLayout) -> set[str]:
+    """The groups of subscriptionGroup.json without those that every broker has.
+
+    None if the file cannot be read, which is a finding of its own.
+    """
+    if layout.config_folder is None:
+        return set()
+    try:
+        document = read_config(layout.config_folder, GROUPS_FILE).document
+        names = config_json.subscription_groups(document)
+    except InputError:
+        return set()
+    return {
+        name for name in names if name not in _GROUPS_OF_BROKERS and not name.startswith(SYSTEM_GROUP_PREFIX)
+    }
 
 
 def expired_unread(store: Store) -> dict[str, int]:

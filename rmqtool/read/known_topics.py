@@ -48,11 +48,20 @@ def names_only_unknown_topics(layout: StoreLayout, selection: Selection) -> bool
 
 def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:
     """The queue ids that the matching topics have, in files or by topics.json; None where neither has any."""
-    ids = {queue_id for topic, queue_id in (*layout.consume_queues, *layout.batch_queues) if matches(topic)}
-    for topic, config in _topics(layout).items():
-        if matches(topic) and not is_system_topic(topic):  # some of these have 1024 queues on paper
-            ids |= set(range(min(max(config.read_queue_nums, config.write_queue_nums), _QUEUES_MAX)))
+    ids = {each for topic, of_topic in queues_by_topic(layout).items() if matches(topic) for each in of_topic}
     return ids or None
+
+
+def queues_by_topic(layout: StoreLayout) -> dict[str, set[int]]:
+    """The queue ids that each topic has, in files or by topics.json."""
+    found: dict[str, set[int]] = {}
+    for topic, queue_id in (*layout.consume_queues, *layout.batch_queues):
+        found.setdefault(topic, set()).add(queue_id)
+    for topic, config in _topics(layout).items():
+        if not is_system_topic(topic):  # some of these have 1024 queues on paper
+            count = min(max(config.read_queue_nums, config.write_queue_nums), _QUEUES_MAX)
+            found.setdefault(topic, set()).update(range(count))
+    return found
 
 
 def _topics(layout: StoreLayout) -> dict[str, config_json.TopicConfig]:

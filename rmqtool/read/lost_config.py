@@ -19,11 +19,10 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
-from rmqtool.storage.config_files import DELAY_OFFSETS, TOPICS, read_config
+from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-_GROUPS = "subscriptionGroup.json"
 _GROUPS_OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONSAPI_")
 """Prefixes of groups that a broker has without a file."""
 _TOPICS_OF_BROKERS = frozenset({"SELF_TEST_TOPIC", "TBW102"})
@@ -32,7 +31,7 @@ _WRITTEN_WITH_OFFSETS = (
 )  # fmt: skip
 """A broker writes these, as the committed offsets, ten seconds after its start for the first time."""
 _FILES_OF_BROKERS = (
-    CONSUMER_OFFSETS, _GROUPS, "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json",
+    CONSUMER_OFFSETS, GROUPS_FILE, "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json",
     "topicQueueMapping.json", "timermetrics", "transactionMetrics",
 )  # fmt: skip
 
@@ -53,14 +52,14 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
         stored = "1 delayed message is" if delayed == 1 else f"{delayed} delayed messages are"
         yield replace(found, message=f"{DELAY_OFFSETS} and its .bak are missing, but {stored} stored")
-    lost = [name for name in (CONSUMER_OFFSETS, _GROUPS) if _is_missing(layout, name)]
+    lost = [name for name in (CONSUMER_OFFSETS, GROUPS_FILE) if _is_missing(layout, name)]
     if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
         return
     groups = _groups(layout, messages)
     if CONSUMER_OFFSETS in lost:
         yield _lost("CF08", layout, CONSUMER_OFFSETS, len(groups))
-    if _GROUPS in lost and groups:
-        yield _lost("CF09", layout, _GROUPS, len(groups))
+    if GROUPS_FILE in lost and groups:
+        yield _lost("CF09", layout, GROUPS_FILE, len(groups))
 
 
 def where_offsets_were(layout: StoreLayout) -> str:

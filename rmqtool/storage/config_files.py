@@ -26,6 +26,7 @@ from rmqtool.storage.profile import Profile
 FOLDER = "config"
 TOPICS = "topics.json"
 DELAY_OFFSETS = "delayOffset.json"
+GROUPS_FILE = "subscriptionGroup.json"
 _COMPACT = frozenset({"timermetrics", "transactionMetrics"})
 
 

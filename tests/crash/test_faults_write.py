@@ -105,6 +105,9 @@ WORKS = {
         "recover {store} --apply -y --fill none --backup-dir {folder}/backup", damaged
     ),
     "rebuild": Work("rebuild {store} --apply --force --backup-dir {folder}/backup", damaged),
+    "reset-offset": Work(
+        "reset-offset {store} --group g --topic Topic0 --from 3 --apply --backup-dir {folder}/backup"
+    ),
     "recover --undo": Work("recover {store} --undo {folder}/backup", repaired),
     "recover --write-plan": Work("recover {store} --write-plan {folder}/plan", damaged, EXIT_FINDINGS),
     "expire --archive": Work("expire {store} --before 20000 --apply --force --archive {folder}/archive"),

@@ -31,6 +31,8 @@ from rmqtool.repair.expire.remove import expire
 from rmqtool.repair.rebuild.run import Request as Rebuilding
 from rmqtool.repair.rebuild.run import rebuild_store
 from rmqtool.repair.recover import Request, recover_store, undo_recover
+from rmqtool.repair.reset_offset import Request as Resetting
+from rmqtool.repair.reset_offset import reset_offsets
 from rmqtool.write.store_writer import StoreWriter
 from tests.crash.test_crash import says
 from tests.crash.test_recover_crash import MANY, damaged
@@ -177,6 +179,11 @@ def rebuilds(run: Run) -> None:
     rebuild_store(opener(run.root, run.conf), Rebuilding(), backup_dir=run.backup, force=True, jobs=1)
 
 
+def resets(run: Run) -> None:
+    request = Resetting(groups=("g",), topics=("pubTx", "Topic0"), position=1)
+    reset_offsets(opener(run.root, run.conf), request, backup_dir=run.backup, force=True)
+
+
 def expires(run: Run, *, archive: bool) -> None:
     now_ms = int((run.folder / "now").read_text())
     folder = run.folder / "archive" if archive else None
@@ -230,6 +237,7 @@ COMMANDS: dict[str, tuple[Command, tuple[str, ...]]] = {
         same(rebuilds, keeps=True),
         ("expired 4.9.7", "expired 5.3.3", "expired 5.4.0", "index 4.9.7", "index 5.4.0", MANY, "small 5.4"),
     ),
+    "reset-offset": (same(resets, keeps=True), ("expired 4.9.7", "small 5.4")),
     "expire": (same(partial(expires, archive=False)), ("old 4.9.7", "old 5.4.0")),
     "expire --archive": (same(partial(expires, archive=True)), ("old 5.4.0",)),
     "undo": (

@@ -101,7 +101,7 @@ def test_every_option_says_what_it_does() -> None:
 IN_THEIR_OWN_WORDS = {
     "--format", "--tag", "--key", "--uniq-key", "--explain", "--raw", "--output", "--output-format", "--body",
     "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--partition-by", "store",
-    "--last", "--queues", "--from", "--until", "--once", "--controller", "--force", "--archive",
+    "--last", "--queues", "--from", "--until", "--once", "--controller", "--force", "--archive", "--group",
 }  # fmt: skip
 
 

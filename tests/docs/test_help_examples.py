@@ -49,7 +49,10 @@ NOT_RUN_WORDS = {
     "sudo": "writes to /etc",
 }
 # Lines that show a plan, which changes something: their exit code is 1.
-WOULD_CHANGE = {"rmqtool recover STORE", "rmqtool deliver STORE"}
+WOULD_CHANGE = {
+    "rmqtool recover STORE", "rmqtool deliver STORE",
+    "rmqtool reset-offset STORE --group billing --since '2h ago'",
+}  # fmt: skip
 
 
 def why_not_run(name: str, line: str) -> str | None:

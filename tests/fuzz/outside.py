@@ -317,6 +317,12 @@ _ALL = (
         ("rebuild {copy} --apply --plan {file}",),
         mutate_json,
     ),
+    Kind(
+        "reset-offset.plan",
+        _made_by("reset-offset {store} --group g --topic TopicTest --from 1 --write-plan {new}"),
+        ("reset-offset {copy} --apply --plan {file}",),
+        mutate_json,
+    ),
     Kind("manifest", _of_backup("manifest.json"), _UNDO, mutate_json, "{backup}/manifest.json"),
     Kind("copied", _of_backup("copied.json"), _UNDO, mutate_json, "{backup}/copied.json"),
     Kind("applied", _of_backup("applied.json"), _UNDO, mutate_json, "{backup}/applied.json"),

@@ -109,6 +109,9 @@ rebuild {store}
 rebuild {store} --format jsonl --only queues
 rebuild {store} --only index
 
+reset-offset {store} --group group --topic TopicTest --since 2023-11-14
+reset-offset {store} --group * --from -2 --format jsonl
+
 diff {store} {base}
 diff {base} {store} --format json
 diff {store} {store}
@@ -128,6 +131,7 @@ copy {store} -o {new} --profile 4.9
 _CHANGING = (
     ("recover {copy} --apply -y --force", "verify {copy}"),
     ("rebuild {copy} --apply --force", "verify {copy}"),
+    ("reset-offset {copy} --group g --topic TopicTest --from 1 --apply --force", "verify {copy}"),
     ("append {copy} --topic TopicTest --key k --body x --create-topic", "verify {copy}"),
     ("deliver {copy} --apply --create-topic", "verify {copy}"),
     ("expire {copy} --keep-hours 0 --apply --force", "verify {copy}"),

@@ -21,8 +21,10 @@ from rmqtool.repair.plan.harness import (
     carry_out,
     held_store,
     not_overridden,
+    settle_own,
     show_plan,
     steady,
+    unready,
 )
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
 from rmqtool.repair.plan.undo import Earlier, Undone, roll_back, undo
@@ -41,7 +43,6 @@ __all__ = [
     "Undone",
     "agree",
     "apply",
-    "backup",
     "backup_folder",
     "carry_out",
     "changes",
@@ -58,9 +59,11 @@ __all__ = [
     "plan_file",
     "read_plan",
     "roll_back",
+    "settle_own",
     "space",
     "show_plan",
     "steady",
     "undo",
+    "unready",
     "write_plan",
 ]

@@ -14,21 +14,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from rmqtool.errors import RefusedError, StoreInUseError, UsageError
+from rmqtool.errors import RefusedError, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.plan.action import Plan
+from rmqtool.repair.plan.backup import Backup
 from rmqtool.repair.plan.fingerprint import FileState, listed
+from rmqtool.repair.plan.guard import read_journal
+from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged
-from rmqtool.repair.plan.undo import Earlier
+from rmqtool.repair.plan.undo import Earlier, roll_back
 from rmqtool.storage import lock
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.next_command import command_on
 
 OpenStore = Callable[[], Store]
 """Opens the store for reading. Each call opens it again: a plan is made of what lies there under the lock."""
 
 _LOOKS = 3
+_OTHERS = "another repair of this store was interrupted, which has to be finished first"
 T = TypeVar("T")
 P = TypeVar("P", bound="Planned")
 
@@ -161,6 +166,44 @@ def not_overridden(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> Re
     """The first reason that is not overridden; None if --apply is allowed."""
     allowed = {"yes": yes, "force": force, None: False}
     return next((refusal for refusal in refusals if not allowed[refusal.needs]), None)
+
+
+def unready(layout: StoreLayout, command: str, cost: str) -> Iterator[Refusal]:
+    """Why a command that repairs one part of a store should not do so now.
+
+    Args:
+        layout: of the store.
+        command: its name.
+        cost: what the next start does to its work if the store was not closed cleanly, for a person.
+    """
+    hint = command_on(layout, "recover")
+    if _others_repair(layout, command):
+        yield Refusal(_OTHERS, "force", layout.root, hint)
+    elif layout.abort is not None:
+        yield Refusal(
+            f"the store was not closed cleanly: its next start would {cost}",
+            "force",
+            layout.root,
+            hint if layout.ledger is None else "start the broker, and stop it",
+        )
+
+
+def settle_own(layout: StoreLayout, held: StoreLock, command: str) -> Earlier:
+    """Undo the changes of an interrupted run of a command. Raises RefusedError if it is another's run."""
+    if _others_repair(layout, command):
+        raise RefusedError(_OTHERS, path=layout.root, hint=command_on(layout, "recover"))
+    return roll_back(layout, held)
+
+
+def _others_repair(layout: StoreLayout, command: str) -> bool:
+    """Whether a run that was killed may be one of another command, which has more to repair."""
+    if layout.guard is None:
+        return False
+    runs = read_journal(Places(layout))
+    try:
+        return any(Backup(Path(folder)).manifest().command != command for _, folder in runs)
+    except RmqtoolError:  # its backup was deleted, say
+        return True
 
 
 @contextmanager

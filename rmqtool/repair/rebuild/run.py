@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
+from rmqtool.errors import FormatError, RefusedError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import LOG_ELSEWHERE
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
 from rmqtool.repair.plan import Action, Applied, OpenStore, Plan, Refusal
-from rmqtool.repair.plan.backup import Backup
-from rmqtool.repair.plan.guard import read_journal
-from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.rebuild import Rebuild, plan_rebuild
 from rmqtool.repair.rebuild.config import config_actions
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.state import closing_actions
-from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
-from rmqtool.storage.next_command import command_on
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 
 Part = Literal["queues", "index", "config"]
 PARTS: tuple[Part, ...] = get_args(Part)
-_OTHERS = "another repair of this store was interrupted, which has to be finished first"
 _NO_EARLIER = plans.Earlier()
 _QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/", "consumequeue_ext/")
 
@@ -126,34 +121,8 @@ def plan(
     mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
     result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found))
     is_needed = bool(actions) or layout.guard is not None
-    return Planned(
-        result, request, selection, found, tuple(_refusals(layout)) if is_needed else (), is_needed
-    )
-
-
-def _refusals(layout: StoreLayout) -> Iterator[Refusal]:
-    """Why nothing should be rebuilt now."""
-    hint = command_on(layout, "recover")
-    if _others_repair(layout):
-        yield Refusal(_OTHERS, "force", layout.root, hint)
-    elif layout.abort is not None:
-        yield Refusal(
-            "the store was not closed cleanly: its next start would truncate and delete what was repaired",
-            "force",
-            layout.root,
-            hint if layout.ledger is None else "start the broker, and stop it",
-        )
-
-
-def _others_repair(layout: StoreLayout) -> bool:
-    """Whether a run that was killed may be one of another command, which has more to repair."""
-    if layout.guard is None:
-        return False
-    runs = read_journal(Places(layout))
-    try:
-        return any(Backup(Path(folder)).manifest().command != "rebuild" for _, folder in runs)
-    except RmqtoolError:  # its backup was deleted, say
-        return True
+    refusals = tuple(plans.unready(layout, "rebuild", "truncate and delete what was repaired"))
+    return Planned(result, request, selection, found, refusals if is_needed else (), is_needed)
 
 
 def _chosen(actions: tuple[Action, ...], request: Request) -> list[Action]:
@@ -222,11 +191,6 @@ def rebuild_store(
     if request is None:
         raise UsageError("neither a request nor a plan was given")
 
-    def settle(layout: StoreLayout, held: StoreLock) -> plans.Earlier:
-        if _others_repair(layout):
-            raise RefusedError(_OTHERS, path=layout.root, hint=command_on(layout, "recover"))
-        return plans.roll_back(layout, held)
-
     def change(planned: Planned, store: Store, held: StoreLock, earlier: plans.Earlier) -> Applied:
         planned.rebuild.check_tools()
         store.close()
@@ -238,7 +202,7 @@ def rebuild_store(
         open_store,
         lambda store: plan(store, request, jobs=jobs),
         change,
-        settle=settle,
+        settle=partial(plans.settle_own, command="rebuild"),
         file=file,
         force=force,
     )

@@ -1,0 +1,226 @@
+"""`rmqtool reset-offset`: set the committed offsets of consumer groups in a stopped store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import changes, options
+from rmqtool.commands.finding_report import report_unknown
+from rmqtool.commands.groups import Given, Only, with_groups
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.terminal import counted
+from rmqtool.times import format_time
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.repair.reset_offset import Planned, Request
+
+_GROUPS_SHOWN = 10
+_IN_PLAN = ("group", "topic", "exclude_topic", "queue", "since", "from_", "tz")
+COLUMNS = (
+    "state", "group", "topic", "queue_id", "committed_offset", "new_offset", "again_messages",
+    "skipped_messages", "lag_messages", "min_offset", "max_offset", "reason",
+)  # fmt: skip
+TABLE_COLUMNS = (
+    "group", "topic", "queue_id", "committed_offset", "new_offset", "again_messages", "skipped_messages",
+    "reason",
+)  # fmt: skip
+
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GLOB", help="Reset the consumer groups matching GLOB (repeatable)."),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="earliest|latest|OFFSET|-N",
+        help="Let the groups start in each queue at its first message, at its end, at this queue offset, or N"
+        " messages before its end.",
+    ),
+]
+
+
+@with_groups
+def reset_offset(
+    *,
+    store: options.ProfiledStoreOptions,
+    group: Groups = None,
+    from_: From = None,
+    selected: Annotated[options.SelectionOptions, Only("since topic exclude_topic queue")],
+    change: Annotated[options.PlanOptions, Only("apply plan write_plan backup_dir force")],
+    shown: Annotated[options.RowOutput, Only("tz format json fields quiet")],
+    given: Given,
+) -> int:
+    r"""Set the committed offsets of consumer groups.
+
+    Writes config/consumerOffset.json of a stopped broker, as mqadmin resetOffsetByTime does on a running one.
+    The groups start at the first message that was stored at or after --since, or at the position of --from.
+    Where there is none in a queue, they start at its end. An offset outside of a queue is moved into it.
+    rmqtool tail with the same --since or --from shows the messages that a group would receive.
+
+    Without --apply the plan is only shown, and --plan needs --apply. For each group and queue it gives the
+    committed and the new offset, how many consumed messages the group receives again (again_messages), how
+    many messages it skips (skipped_messages), and how many it receives in all (lag_messages). The
+    previous file is backed up; rmqtool recover --undo restores it. It also becomes
+    consumerOffset.json.bak, as with a broker.
+
+    --group is required. A group is reset in all topics in which it has committed an offset, and in its retry
+    topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
+    restrict the topics. A group without an offset in a topic gets its first one only if both are named
+    without wildcards. That is the way when the committed offsets are lost: name each group with its
+    topics, because nothing else shows what it consumes.
+
+    Stop the broker before --apply. Consumers may keep running: they ask for the offsets when they find
+    the broker again. Consumers that broadcast keep their offsets themselves. Offsets in RocksDB are not
+    written. The broker's own groups are never reset.
+
+    Exits with 0 when nothing is to be changed, or everything was set; 1 when something would change, and
+    for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not
+    be read or written; 4 when an offset was left or the change was refused; 5 when the store is in use.
+    """
+    output = shown.writer(changes=change.apply)
+    if change.plan is not None and not change.apply:
+        raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
+    if change.plan is not None and (group or from_ or selected.words()):
+        raise UsageError("--plan holds the groups, topics and the start: give no other")
+    changes.check_options(change)
+    output.check_fields(COLUMNS)  # before anything is changed
+    request = None if change.plan is not None else _request(group, from_, selected, shown.tz)
+    if change.apply:
+        return _apply(store, request, change, output, shown.zone)
+    assert request is not None, "--plan needs --apply"
+    return _show(store, request, change, output, shown.zone, given)
+
+
+def _request(
+    groups: list[str] | None, from_: str | None, selected: options.SelectionOptions, tz: str | None
+) -> Request:
+    from rmqtool.repair.reset_offset import Request
+    from rmqtool.report.tail.start import parse_position
+
+    if not groups:
+        raise UsageError("--group is missing", hint="--group '*' resets all groups that have offsets")
+    since = selected.selection(tz).since
+    if (from_ is None) == (since is None):
+        how = "--since TIME or --from POSITION is missing"
+        raise UsageError(
+            how if since is None else "--since and --from exclude each other",
+            hint="each of them sets the start",
+        )
+    return Request(
+        groups=tuple(groups),
+        topics=tuple(selected.topic or ()),
+        exclude_topics=tuple(selected.exclude_topic or ()),
+        queues=tuple(sorted(selected.queue_ids())),
+        position=None if from_ is None else parse_position(from_),
+        since=since,
+    )
+
+
+def _show(
+    store: options.ProfiledStoreOptions,
+    request: Request,
+    change: options.PlanOptions,
+    output: Output,
+    zone: tzinfo | None,
+    given: Given,
+) -> int:
+    from rmqtool.repair.reset_offset import plan
+
+    def make(opened: Store) -> Planned:
+        return plan(opened, request)
+
+    opened, planned = changes.show(store, change, output, make)
+    output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
+    _notes(planned, output, zone)
+    if planned.refusals or planned.plan.actions:
+        words = [] if request.since is None or change.write_plan else ["--since", _time(request.since)]
+        changes.note_next(
+            output, given, change, planned.refusals, *words, in_plan=_IN_PLAN, without=("since", "tz")
+        )
+    code = EXIT_FINDINGS if planned.is_needed else EXIT_OK
+    return worst_exit_code(code, _left(planned), _unknown(opened, planned))
+
+
+def _apply(
+    store: options.ProfiledStoreOptions,
+    request: Request | None,
+    change: options.PlanOptions,
+    output: Output,
+    zone: tzinfo | None,
+) -> int:
+    from rmqtool.repair.reset_offset import reset_offsets
+
+    with store.open() as opened:
+        options.note_assumed_version(output, opened.written_by, "--profile")
+    planned, applied = reset_offsets(
+        store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force
+    )
+    output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
+    if planned.earlier.text is not None:
+        output.note(f"rmqtool: {planned.earlier.text}")
+    _notes(planned, output, zone)
+    if applied is not None and applied.backup is not None:
+        changes.note_undo_command(output, store, applied.backup)
+    with store.open() as opened:
+        return worst_exit_code(_left(planned), _unknown(opened, planned))
+
+
+def _time(time_ms: int, zone: tzinfo | None = UTC) -> str:
+    return format_time(time_ms, zone) or str(time_ms)
+
+
+def _left(planned: Planned) -> int:
+    return EXIT_REFUSED if planned.left else EXIT_OK
+
+
+def _unknown(store: Store, planned: Planned) -> int:
+    """Report requested topics and queues that the store does not have; return the exit code."""
+    from rmqtool.findings import ScanCounters
+
+    return report_unknown([store], planned.request.selection(), ScanCounters(), found=bool(planned.resets))
+
+
+def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
+    for reset in planned.resets:
+        how = "left" if reset.offset is None else state if reset.is_change else "unchanged"
+        yield {"state": how, **reset.row()}
+
+
+def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
+    """Say where the groups start, and what each receives again and skips."""
+    for text in planned.warnings:
+        output.note(f"rmqtool: {text}")
+    if planned.request.since is not None:
+        since = _time(planned.request.since, zone)
+        output.note(f"rmqtool: the groups start at the first message stored at {since} or later")
+    groups = list(dict.fromkeys(reset.group for reset in planned.resets))
+    for group in groups[:_GROUPS_SHOWN]:
+        output.note(f"rmqtool: {group} {_of_group(planned, group)}")
+    if len(groups) > _GROUPS_SHOWN:
+        output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
+    if not planned.is_needed:
+        output.note("rmqtool: nothing was changed: the groups start there already")
+
+
+def _of_group(planned: Planned, group: str) -> str:
+    mine = [reset for reset in planned.resets if reset.group == group]
+    parts = []
+    if any(reset.again is not None for reset in mine):
+        again, skipped = sum(reset.again or 0 for reset in mine), sum(reset.skipped or 0 for reset in mine)
+        parts.append(f"receives {counted(again, 'message')} again and skips {skipped}")
+    first = [reset for reset in mine if reset.committed is None]
+    if first:
+        lag = sum(reset.lag or 0 for reset in first)
+        queues = counted(len(first), "queue")
+        parts.append(f"gets a first offset in {queues} and receives {counted(lag, 'message')} there")
+    left = sum(reset.offset is None for reset in mine)
+    if left:
+        parts.append(f"keeps its offset in {counted(left, 'queue')}")
+    return "; ".join(parts)

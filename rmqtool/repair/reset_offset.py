@@ -1,0 +1,395 @@
+"""Sets the committed offsets of consumer groups in consumerOffset.json: the plan, and carrying it out.
+
+A group begins in each queue at a position, or at the first message that was stored at a time or later. Reset
+are the topics in which a group has committed an offset, its own retry topic, and topics that are named in
+full for a group that is named in full: once the file is lost nothing else shows what a group consumes.
+
+The text is what a broker would write: the previous one becomes the .bak if a broker could read it, and on 5.x
+the version counts one change. Its time stays, because a plan that is made again has to be equal.
+
+Source: ConsumerOffsetManager, DataVersion#nextVersion, ConfigManager#persist; spec 01 section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqtool.errors import FormatError, RefusedError, UnreadableError, UsageError
+from rmqtool.formats import config_change, config_json
+from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.message.system_topics import RETRY_PREFIX
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.read.by_time import exact_offset_by_time
+from rmqtool.read.consumer_offsets import SYSTEM_GROUP_PREFIX, Offsets, configured_groups, offsets_are_lost
+from rmqtool.read.known_topics import queues_by_topic
+from rmqtool.read.lost_config import CONSUMER_OFFSETS
+from rmqtool.read.selection import Selection, is_glob
+from rmqtool.read.store import Store
+from rmqtool.repair import plan as plans
+from rmqtool.repair.plan import Action, ActionKind, Applied, OpenStore, Plan, Refusal
+from rmqtool.storage.config_files import FOLDER, read_config
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.open_files import read_head
+
+COMMAND = "reset-offset"
+Position = Literal["earliest", "latest"] | int
+"""`earliest`, `latest`, a queue offset, or a negative number that counts from the end of the queue."""
+Pairs = dict[tuple[str, str], dict[int, int]]
+_NO_EARLIER = plans.Earlier()
+_LIMIT = 1 << 63
+_NAMED = 8  # groups that an error lists
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which groups begin where; globs, as in `Selection`. One of `position` and `since` is set.
+
+    `since` is ms since 1970: the first message stored then or later.
+    """
+
+    groups: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    exclude_topics: tuple[str, ...] = ()
+    queues: tuple[int, ...] = ()
+    position: Position | None = None
+    since: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        """As JSON, for `Plan.options`."""
+        return {
+            "groups": list(self.groups), "topics": list(self.topics),
+            "exclude_topics": list(self.exclude_topics), "queues": list(self.queues),
+            "position": self.position, "since": self.since,
+        }  # fmt: skip
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Request:
+        """The inverse of `options`; the input is untrusted. Raises FormatError for other options."""
+        texts = [options.get(name) for name in ("groups", "topics", "exclude_topics")]
+        queues, position, since = (options.get(name) for name in ("queues", "position", "since"))
+        if not all(isinstance(each, list) and all(isinstance(one, str) for one in each) for each in texts):
+            raise FormatError("the plan's groups or topics are not a list of texts")
+        if not isinstance(queues, list) or not all(type(number) is int for number in queues):
+            raise FormatError("the plan's queues are not a list of numbers")
+        is_number = type(position) is int and abs(position) < _LIMIT
+        if not (is_number or position in ("earliest", "latest", None)):
+            raise FormatError("the plan's position is none")
+        if (position is None) == (since is None) or not (since is None or type(since) is int):
+            raise FormatError("the plan needs either a position or a time")
+        groups, topics, excluded = (tuple(each or ()) for each in texts)
+        return cls(groups, topics, excluded, tuple(queues), position, since)
+
+    def selection(self) -> Selection:
+        """The topics and queues."""
+        return Selection(topics=self.topics, exclude_topics=self.exclude_topics, queues=self.queues)
+
+    def matches_group(self, group: str) -> bool:
+        """Whether a group is meant; a group of the broker itself never is."""
+        return not group.startswith(SYSTEM_GROUP_PREFIX) and any(
+            fnmatchcase(group, each) for each in self.groups
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The offset of one group in one queue.
+
+    Attributes:
+        committed: the present one; None without one.
+        offset: the new one; None if it is left, because of `reason`.
+        min_offset, max_offset: of the queue: its first message in the log, and its end.
+        reason: also why the new offset is not the requested one.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int | None
+    offset: int | None
+    min_offset: int
+    max_offset: int
+    reason: str | None = None
+
+    @property
+    def again(self) -> int | None:
+        """How many messages the group had consumed and receives again; None if that is unknown."""
+        if self.committed is None or self.offset is None:
+            return None
+        return max(min(self.committed, self.max_offset) - self.offset, 0)
+
+    @property
+    def skipped(self) -> int | None:
+        """How many messages it had not consumed and never receives; None if that is unknown."""
+        if self.committed is None or self.offset is None:
+            return None
+        return max(self.offset - max(self.committed, self.min_offset), 0)
+
+    @property
+    def lag(self) -> int | None:
+        """How many messages it receives from the new offset on."""
+        return None if self.offset is None else self.max_offset - self.offset
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the offset becomes another one."""
+        return self.offset is not None and self.offset != self.committed
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "group": self.group, "topic": self.topic, "queue_id": self.queue_id,
+            "committed_offset": self.committed, "new_offset": self.offset, "again_messages": self.again,
+            "skipped_messages": self.skipped, "lag_messages": self.lag, "min_offset": self.min_offset,
+            "max_offset": self.max_offset, "reason": self.reason,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what there is to say of it.
+
+    Attributes:
+        plan: the changes.
+        request: what was asked for.
+        resets: the offsets, by group, topic and queue.
+        warnings: texts.
+        refusals: why it would not be applied; none for a plan that is not needed.
+        is_needed: whether applying it changes anything, including the guard of an interrupted run.
+        earlier: what became of interrupted runs, when it was applied.
+    """
+
+    plan: Plan
+    request: Request
+    resets: tuple[Reset, ...]
+    warnings: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+    is_needed: bool
+    earlier: plans.Earlier = _NO_EARLIER
+
+    @property
+    def left(self) -> list[Reset]:
+        """The offsets that are not set, though they were asked for."""
+        return [reset for reset in self.resets if reset.offset is None]
+
+
+def plan(store: Store, request: Request) -> Planned:
+    """The plan that `request` means for a store; nothing is changed.
+
+    Raises:
+        UsageError: it is not a store root, or no group has anything to reset.
+        RefusedError: the offsets are kept where rmqtool writes none.
+        UnreadableError: a part of the store cannot be read.
+    """
+    layout = store.layout
+    _check(layout)
+    assert layout.root is not None, "_check was called"
+    folder, warnings = layout.root / FOLDER, []
+    try:
+        loaded = read_config(folder, CONSUMER_OFFSETS)
+        document, committed = loaded.document, config_json.consumer_offsets(loaded.document)
+    except FormatError as error:
+        warnings.append(
+            f"{FOLDER}/{CONSUMER_OFFSETS}: {error.message}; only the offsets of this plan are kept"
+        )
+        document, committed = {}, {}
+    queues = queues_by_topic(layout)
+    pairs = _pairs(store, request, committed, queues)
+    resets = tuple(
+        _reset(store, request, (topic, group), queue_id, of_pair.get(queue_id))
+        for (topic, group), of_pair in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0]))
+        for queue_id in sorted(queues[topic] | of_pair.keys())
+        if not request.queues or queue_id in request.queues
+    )
+    actions = tuple(_actions(store, folder, document, resets))
+    mark = plans.fingerprint(layout)
+    result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
+    is_needed = bool(actions) or layout.guard is not None
+    cost = "truncate its log and queues, and offsets of this plan could be past their ends"
+    refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
+    return Planned(result, request, resets, tuple(warnings), refusals, is_needed)
+
+
+def _check(layout: StoreLayout) -> None:
+    if layout.root is None or layout.kind != "store":
+        raise UsageError(
+            "only a whole store has committed offsets", hint="name the folder that holds commitlog"
+        )
+    layout.check_forms(log=True, queues=True)
+    in_rocksdb = next((part.path for part in layout.unsupported if part.what == "config"), None)
+    if layout.rocksdb_config is not None or in_rocksdb is not None:
+        raise RefusedError(
+            "the committed offsets are in RocksDB, which rmqtool does not write",
+            path=in_rocksdb or layout.root / FOLDER,
+            hint="start the broker without consumers, and set them with mqadmin resetOffsetByTime",
+        )
+    for path, reason in layout.unreadable:
+        raise RefusedError(f"cannot be read: {reason}", path=path)
+
+
+def _pairs(store: Store, request: Request, committed: Offsets, queues: Mapping[str, set[int]]) -> Pairs:
+    """The committed offsets by queue id of each topic and group to reset; none where there are none yet."""
+    own = [each for each in request.groups if each.startswith(SYSTEM_GROUP_PREFIX)]
+    if own:
+        raise UsageError(f"{own[0]} is a group of the broker itself: its offsets are never reset")
+    chosen = request.selection()
+    light = [topic for topic in request.topics if topic.startswith(LIGHT_PREFIX)]
+    if light:
+        raise UsageError(
+            f"{light[0]}: offsets of light topics are in lmqConsumerOffset.json, which is not written"
+        )
+    found = {
+        (topic, group): of_pair
+        for (topic, group), of_pair in committed.items()
+        if topic in queues and request.matches_group(group) and chosen.matches_topic(topic)
+    }
+    named = [each for each in request.groups if not is_glob(each)]
+    for group in named:
+        for topic in chosen.topics & queues.keys():
+            found.setdefault((topic, group), {})
+    groups = {group for _, group in found}
+    without = sorted(set(named) - groups)
+    if without or not found:
+        known = {group for _, group in committed} | configured_groups(store.layout)
+        _raise_unknown(store, without, committed, known)
+    retry = {(f"{RETRY_PREFIX}{group}", group) for group in groups}
+    return {pair: {} for pair in retry if pair[0] in queues and chosen.matches_topic(pair[0])} | found
+
+
+def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: set[str]) -> None:
+    """Raise UsageError: of these groups, or of all, no offset is known that could be reset."""
+    from difflib import get_close_matches
+
+    groups = sorted({group for _, group in committed if not group.startswith(SYSTEM_GROUP_PREFIX)})
+    full = "name each group and its topics in full: --group GROUP --topic TOPIC"
+    if offsets_are_lost(store) or not groups:
+        listed = f"; groups of this store: {', '.join(sorted(known)[:_NAMED])}" if known else ""
+        raise UsageError("no committed offset shows which topics a group consumes", hint=full + listed)
+    if not without:
+        raise UsageError(
+            "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
+        )
+    near = ", ".join(get_close_matches(without[0], known)) or ", ".join(groups[:_NAMED])
+    raise UsageError(
+        f"the group {without[0]!r} has no offsets there",
+        hint=f"groups that have: {near}; for a first one, {full}",
+    )
+
+
+def _reset(
+    store: Store, request: Request, pair: tuple[str, str], queue_id: int, committed: int | None
+) -> Reset:
+    (topic, group), low, high = pair, 0, 0
+    offset: int | None = None
+    reason = None
+    queue = store.queue(topic, queue_id)
+    try:
+        if queue is not None:
+            low = store.first_live(topic, queue_id)
+            high = max(queue.max_offset(), 0)
+            offset, reason = _offset(store, request, (topic, queue_id), low, high)
+        elif (committed or 0) > 0:
+            reason = "the group has consumed from this queue, but it has no files: rebuild it first"
+        else:
+            offset = 0  # of the first message, whenever it comes
+    except UnreadableError as error:
+        reason = f"cannot be read: {error.message}"
+    return Reset(group, topic, queue_id, committed, offset, min(low, high), high, reason)
+
+
+def _offset(
+    store: Store, request: Request, key: tuple[str, int], low: int, high: int
+) -> tuple[int, str | None]:
+    """The new offset in a queue, and why it is not the requested one."""
+    if request.since is not None:
+        return min(max(exact_offset_by_time(store, *key, request.since).queue_offset, low), high), None
+    if request.position in ("earliest", "latest"):
+        return (min(low, high) if request.position == "earliest" else high), None
+    assert isinstance(request.position, int), "a position or a time is set"
+    wanted = request.position if request.position >= 0 else high + request.position
+    offset = min(max(wanted, low), high)
+    if offset == wanted or request.position < 0:
+        return offset, None
+    return offset, f"the queue {'starts' if offset > wanted else 'ends'} at {offset}"
+
+
+def _actions(
+    store: Store, folder: Path, document: dict[str | int, Any], resets: tuple[Reset, ...]
+) -> Iterator[Action]:
+    """The new file, and the .bak with the previous text if a broker could read that."""
+    changes = [reset for reset in resets if reset.is_change]
+    if not changes:
+        return
+    new: dict[tuple[str, str], dict[int, int]] = {}
+    for reset in changes:
+        assert reset.offset is not None, "it is a change"
+        new.setdefault((reset.topic, reset.group), {})[reset.queue_id] = reset.offset
+    dialect, is_known = store.profile.name, store.written_by.is_known
+    changed = config_change.with_consumer_offsets(document, new, dialect, is_known=is_known)
+    content = config_json.dump(changed, dialect)
+    before = read_head(folder / CONSUMER_OFFSETS, READ_LIMIT)
+    bak = read_head(folder / f"{CONSUMER_OFFSETS}.bak", READ_LIMIT)
+    if before and before != bak and config_json.load_with_bak(before, None).source == "file":
+        reason = "the previous offsets, as a broker keeps them"
+        yield _action(f"{CONSUMER_OFFSETS}.bak", bak is not None, before, reason)
+    count = f"{len(changes)} committed offset{'' if len(changes) == 1 else 's'} set"
+    yield _action(CONSUMER_OFFSETS, before is not None, content, count)
+
+
+def _action(name: str, exists: bool, content: bytes, reason: str) -> Action:
+    kind: ActionKind = "replace" if exists else "create"
+    return Action(kind, f"{FOLDER}/{name}", 0, len(content), reason, None, {}, content)
+
+
+def reset_offsets(
+    open_store: OpenStore,
+    request: Request | None,
+    *,
+    plan_file: Path | None = None,
+    backup_dir: Path | None = None,
+    force: bool = False,
+) -> tuple[Planned, Applied | None]:
+    """Plan under the store's lock and do the plan; the changes of an interrupted run are undone first.
+
+    Returns the plan, and what was done, None for nothing.
+
+    Args:
+        open_store: see `OpenStore`.
+        request: which groups begin where; None if `plan_file` says it.
+        plan_file: the plan has to agree with this one, and the store must not have changed since.
+        backup_dir: a new folder; None: next to the store.
+        force: do it although the store was not closed cleanly.
+
+    Raises:
+        StoreInUseError: a broker holds the lock.
+        RefusedError: something stands against it, or the plan is for another state of the store.
+        UnwritableError: the disk is full, or a permission is missing.
+        UnreadableError, FormatError: the store or the plan file cannot be read or understood.
+    """
+    file = None if plan_file is None else plans.read_plan(plan_file, COMMAND)
+    if file is not None:
+        request = Request.of_options(file.options)
+    if request is None:
+        raise UsageError("neither a request nor a plan was given")
+
+    def change(planned: Planned, store: Store, held: StoreLock, earlier: plans.Earlier) -> Applied:
+        store.close()
+        return plans.apply(planned.plan, store.layout, backup_dir=backup_dir, held=held)
+
+    planned, earlier, applied = plans.carry_out(
+        open_store,
+        partial(plan, request=request),
+        change,
+        settle=partial(plans.settle_own, command=COMMAND),
+        file=file,
+        force=force,
+    )
+    if applied is None and earlier.finished is not None:
+        applied = Applied(earlier.finished, 0, 0)
+    return replace(planned, earlier=earlier), applied

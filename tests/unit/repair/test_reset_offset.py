@@ -1,0 +1,209 @@
+"""`rmqtool reset-offset`: where groups start, what they receive again or skip, and the files it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.formats import config_json
+from rmqtool.formats.config_change import with_consumer_offsets
+from rmqtool.read.by_time import exact_offset_by_time
+from rmqtool.read.consumer_offsets import offsets_are_lost
+from rmqtool.read.store import Store
+from rmqtool.storage import lock
+from tests.support.trees import tree_digest, unchanged
+
+pytestmark = pytest.mark.usefixtures("json_lines")
+
+NAMES = ("ok_497_clean", "ok_533_clean", "ok_540_clean")
+FILE = "config/consumerOffset.json"
+STARTS = (
+    ("--from", "earliest"), ("--from", "latest"), ("--from", "30"), ("--from", "-5"),
+    ("--since", "2026-11-21T08:50:22.7Z"),
+)  # fmt: skip
+GROUP, TOPIC = "pub_group_four", "pub-Topic_Four"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    """(exit code, rows, what standard error says)."""
+    code = main(["reset-offset", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, [json.loads(line) for line in out.splitlines()], err
+
+
+def offsets(root: Path, name: str = FILE) -> dict[tuple[str, str], dict[int, int]]:
+    """The committed offsets of a file."""
+    return config_json.consumer_offsets(config_json.parse((root / name).read_bytes()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start[1])
+def test_set_and_undone(
+    name: str, start: tuple[str, str], store_copy: Callable[[str], Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The plan says what the file then holds; other groups keep theirs; the undo gives every byte back."""
+    root = store_copy(name)
+    before, text = offsets(root), (root / FILE).read_bytes()
+    digest = tree_digest(root)
+    chosen = (root, "--group", GROUP, "--topic", TOPIC, *start)
+    with unchanged(root):
+        code, planned, err = run(capsys, *chosen)
+    assert code == 1 and " --apply\n" in err and len(planned) == 4
+    with Store.open(root) as store:
+        for row in planned:
+            queue = TOPIC, row["queue_id"]
+            low, high = store.first_live(*queue), store.max_offset(*queue)
+            wanted = {"earliest": low, "latest": high, "30": min(30, high), "-5": max(high - 5, 0)}
+            time_ms = 1795251022700
+            exact = exact_offset_by_time(store, *queue, time_ms).queue_offset
+            committed = before[TOPIC, GROUP][row["queue_id"]]
+            new = wanted.get(start[1], exact)
+            assert row == {
+                "state": "unchanged" if new == committed else "planned", "group": GROUP, "topic": TOPIC,
+                "queue_id": row["queue_id"], "committed_offset": committed, "new_offset": new,
+                "again_messages": max(committed - new, 0), "skipped_messages": max(new - committed, 0),
+                "lag_messages": high - new, "min_offset": low, "max_offset": high, "reason": row["reason"],
+            }  # fmt: skip
+            assert bool(row["reason"]) == (start[1] == "30" and high < 30)
+    backup = tmp_path / "backup"
+    code, done, err = run(capsys, *chosen, "--apply", "--backup-dir", backup)
+    assert code == 0 and f"--undo {backup}" in err
+    assert [row | {"state": "planned"} for row in done if row["state"] != "unchanged"] == [
+        row for row in planned if row["state"] != "unchanged"
+    ]
+    assert offsets(root) == before | {(TOPIC, GROUP): {row["queue_id"]: row["new_offset"] for row in done}}
+    assert (root / f"{FILE}.bak").read_bytes() == text
+    assert (root / FILE).read_bytes().count(b"\n") == text.count(b"\n")  # the same JSON writer
+    assert run(capsys, *chosen, "--apply")[:2] == (0, [row | {"state": "unchanged"} for row in _again(done)])
+    assert main(["recover", str(root), "--undo", str(backup)]) == 0
+    assert tree_digest(root) == digest
+
+
+def _again(done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a run after the one that did these."""
+    return [
+        row
+        | {"committed_offset": row["new_offset"], "again_messages": 0, "skipped_messages": 0, "reason": None}
+        if row["reason"] is None
+        else row | {"committed_offset": row["new_offset"], "again_messages": 0, "skipped_messages": 0}
+        for row in done
+    ]
+
+
+@pytest.mark.parametrize("how", ["lost", "config_lost", "garbage"])
+@pytest.mark.parametrize("name", NAMES)
+def test_lost_offsets_are_set_by_name(
+    name: str, how: str, store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every queue of the topic gets an offset, also one without messages; nothing is lost then."""
+    root = store_copy(name)
+    for path in (root / "config").iterdir():
+        if how == "config_lost" or path.name.startswith("consumerOffset"):
+            path.write_bytes(bytes(100)) if how == "garbage" else path.unlink()
+    with unchanged(root):
+        code, _, err = run(capsys, root, "--group", "*", "--from", "latest")
+        assert code == 2 and "name each group and its topics in full" in err
+        assert (GROUP in err) == (how != "config_lost")
+    named = ("--group", GROUP, "--group", "new", "--topic", "pub*Four", "--topic", TOPIC)
+    code, rows, err = run(capsys, root, *named, "--from", "-1", "--apply")
+    assert code == 0 and len(rows) == 8 and all(row["state"] == "done" for row in rows)
+    assert ("is assumed" in err) == (how == "config_lost")
+    with Store.open(root) as store:
+        new = {n: max(store.max_offset(TOPIC, n) - 1, 0) for n in range(4)}
+        assert store.written_by.is_known == (how != "config_lost")  # an assumption does not become a fact
+        assert not offsets_are_lost(store)
+    assert offsets(root) == {(TOPIC, GROUP): new, (TOPIC, "new"): new}
+    assert (
+        f"gets a first offset in 4 queues and receives {sum(v > 0 for v in new.values())} messages there"
+        in err
+    )
+
+
+def test_the_bak_counts_where_the_file_is_lost(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_copy("ok_540_clean")
+    before, bak = offsets(root, f"{FILE}.bak"), (root / f"{FILE}.bak").read_bytes()
+    (root / FILE).unlink()
+    assert run(capsys, root, "--group", GROUP, "--topic", TOPIC, "--from", "0", "--apply")[0] == 0
+    assert offsets(root) == before | {(TOPIC, GROUP): dict.fromkeys(range(4), 0)}
+    assert (root / f"{FILE}.bak").read_bytes() == bak
+
+
+def test_which_groups_and_topics(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_copy("ok_540_clean")
+    with unchanged(root):
+        _, rows, err = run(capsys, root, "--group", "pub*", "--from", "latest", "--exclude-topic", "%RETRY%*")
+        assert {(row["group"], row["topic"]) for row in rows} == {
+            (group, topic) for topic, group in offsets(root) if topic[0] != "%" and group.startswith("pub")
+        }
+        assert "pub_group_four receives 0 messages again and skips 443" in err
+        _, rows, _ = run(capsys, root, "--group", "pub_retry*", "--from", "0", "--queue", "0")
+        assert [row["topic"] for row in rows] == ["%RETRY%pub_retry_group", "pubRetry"]
+        code, rows, err = run(capsys, root, "--group", GROUP, "--topic", TOPIC, "--topic", "pubTopicOnce",
+                              "--from", "0")  # fmt: skip
+        assert code == 1 and len(rows) == 4 and "nearest: pubTopicOne" in err
+        for arguments, text in (
+            (("--group", "pub_group_for", "--from", "0"), "groups that have: pub_group_four"),
+            (("--group", "nothing*", "--from", "0"), "no group has an offset to reset there"),
+            (("--group", "CID_RMQ_SYS_TRANS", "--from", "0"), "group of the broker itself"),
+            (("--group", GROUP, "--topic", "%LMQ%a", "--from", "0"), "lmqConsumerOffset.json"),
+            (("--from", "0"), "--group is missing"),
+            (("--group", GROUP), "--since TIME or --from POSITION is missing"),
+            (("--group", GROUP, "--from", "0", "--since", "now"), "exclude each other"),
+            (("--group", GROUP, "--from", "soon"), "is not a position"),
+            (("--plan", "x", "--apply", "--group", GROUP), "give no other"),
+        ):
+            code, rows, err = run(capsys, root, *arguments)
+            assert (code, rows) == (2, []) and text in err, (arguments, err)
+
+
+def test_what_stands_against_it(store_copy: Callable[[str], Path], tmp_path: Path,
+                                capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    root = store_copy("ok_540_clean")
+    chosen = ("--group", GROUP, "--topic", TOPIC, "--since", "2h ago")
+    plan = tmp_path / "plan.json"
+    code, rows, err = run(capsys, root, *chosen, "--write-plan", plan)
+    assert code == 1 and f"--plan {plan} --apply" in err and "2h ago" not in err
+    done = [row | {"state": "done"} if row["state"] == "planned" else row for row in rows]
+    assert run(capsys, root, "--plan", plan, "--apply")[:2] == (0, done)
+    assert run(capsys, root, "--plan", plan, "--apply")[0] == 4  # the store has changed since
+    for broken in ({"groups": 1}, {"position": "soon"}, {"since": 0}, {"queues": ["a"]}, {"position": None}):
+        assert run(capsys, root, "--group", GROUP, "--from", "5", "--write-plan", plan)[0] == 1
+        document = json.loads(plan.read_text("utf-8"))
+        document["options"] |= broken
+        plan.write_text(json.dumps(document), "utf-8")
+        assert run(capsys, root, "--plan", plan, "--apply")[0] == 3
+    held = lock.acquire(root / "lock")
+    assert run(capsys, root, *chosen, "--apply")[0] == 5
+    held.release()
+    (root / "abort").touch()
+    with unchanged(root):
+        code, _, err = run(capsys, root, "--group", GROUP, "--from", "5")
+        assert code == 1 and "not closed cleanly" in err
+        assert run(capsys, root, "--group", GROUP, "--from", "5", "--apply")[0] == 4
+    rocksdb = store_copy("kind_rocksdb_540")
+    with unchanged(rocksdb):
+        code, _, err = run(capsys, rocksdb, "--group", "*", "--from", "0", "--apply")
+        assert code == 4 and "in RocksDB" in err and "resetOffsetByTime" in err
+
+
+def test_the_document_is_the_brokers() -> None:
+    """New entries are where a Java map has them; the version counts on 5.x, and its time stays."""
+    new = {("T", "g"): {1: 7, 0: 5}}
+    old = {"dataVersion": {"counter": 3, "stateVersion": 0, "timestamp": 9}, "offsetTable": {"A@b": {"0": 1}}}
+    assert with_consumer_offsets(old, new, "5.4") == {
+        "dataVersion": {"counter": 4, "stateVersion": 0, "timestamp": 9},
+        "offsetTable": {"A@b": {"0": 1}, "T@g": {0: 5, 1: 7}},
+    }
+    assert with_consumer_offsets({}, new, "4.9") == {"offsetTable": {"T@g": {0: 5, 1: 7}}}
+    assert with_consumer_offsets({}, new, "5.3", is_known=False) == {"offsetTable": {"T@g": {"0": 5, "1": 7}}}
+    assert list(with_consumer_offsets({}, new, "5.3")) == ["dataVersion", "offsetTable"]
