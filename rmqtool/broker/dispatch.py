@@ -25,8 +25,10 @@ from rmqtool.queue.build import (
     Delays,
     Pending,
     QueueNumbers,
+    after_newest,
     dispatched,
     entries_of,
+    note_last,
     queue_codes,
     queue_id_of,
 )
@@ -130,8 +132,7 @@ class Folder:
         numbers = self._numbers(entries)
         if self.extensions is not None:
             entries = self._extended(entries, numbers, self.extensions)
-        behind = self._behind(entries, numbers)
-        wanted = int(np.count_nonzero(behind))
+        behind, wanted = after_newest(entries, numbers, self._newest, is_batch=self._is_batch)
         if not wanted:
             return
         if wanted < len(entries) and not is_foreign:
@@ -158,17 +159,10 @@ class Folder:
             entries["tags_code"][rows] = extensions.put((state.topic, state.queue_id), entries[rows])
         return entries
 
-    def _behind(self, entries: Array, numbers: Array) -> Array:
-        """Which records are after the newest one of their queue: bool, shape (rows,)."""
-        newest = np.frombuffer(self._newest, np.int64)[numbers]
-        ends = entries["physical_offset"]
-        if not self._is_batch:
-            ends = ends + entries["size"]
-        return np.asarray(ends > newest)
-
     def pass_over(self, entries: Array) -> None:
         """Count, of records that are not dispatched, those that their queue lacks."""
-        self.refused += int(np.count_nonzero(self._behind(entries, self._numbers(entries))))
+        numbers = self._numbers(entries)
+        self.refused += after_newest(entries, numbers, self._newest, is_batch=self._is_batch)[1]
 
     def _put(self, entries: Array, numbers: Array) -> None:
         pending = self._pending
@@ -185,8 +179,7 @@ class Folder:
                 self.flush()
             if done == len(entries):
                 break
-        self._last_offset[numbers] = entries["queue_offset"]
-        self._last_size[numbers] = entries["batch_size"]
+        note_last(entries, numbers, self._last_offset, self._last_size)
         self.admitted += admitted
         self.refused += len(entries) - admitted
 
@@ -397,8 +390,11 @@ class QueueDispatch:
 
     def hold(self, batch: Batch, count: int) -> None:
         """Note the sound rows of the first `count` rows, which are in the log that the broker keeps."""
-        chosen = np.flatnonzero(batch.rows["status"][:count] == 0)
-        for folder, entries in self._entries(batch, None if len(chosen) == len(batch.rows) else chosen):
+        chosen = None
+        if not batch.plain or count < len(batch.rows):
+            chosen = np.flatnonzero(batch.rows["status"][:count] == 0)
+            chosen = None if len(chosen) == len(batch.rows) else chosen
+        for folder, entries in self._entries(batch, chosen):
             folder.held.add(entries, is_batch=folder is self.batch)
 
     def _entries(self, batch: Batch, chosen: Array | None) -> Iterator[tuple[Folder, Array]]:

@@ -9,15 +9,14 @@ spec 02 8.2.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from rmqtool.queue.build import queue_codes, queue_id_of
+from rmqtool.queue.build import OffsetRuns, queue_id_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rmqtool.broker.load import QueueKey
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,34 +43,19 @@ class HeldQueue(NamedTuple):
 
 
 class Held:
-    """Collects the queue offsets of records by queue, with 16 bytes per run without gaps."""
+    """Collects the queue offsets of records by queue."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, array[int]] = {}
+        self._runs = OffsetRuns()
 
     def add(self, entries: Array, *, is_batch: bool) -> None:
         """Add ENTRY rows in the order of the log; a row of a batch queue has several offsets."""
-        codes = queue_codes(entries)
-        order = np.argsort(codes, kind="stable")
-        codes, firsts = codes[order], entries["queue_offset"][order]
-        stops = firsts + (np.clip(entries["batch_size"][order], 1, _BATCH_MAX) if is_batch else 1)
-        begins = np.flatnonzero(
-            np.concatenate([[True], (codes[1:] != codes[:-1]) | (firsts[1:] != stops[:-1])])
-        )
-        ends = np.append(begins[1:], len(codes)) - 1
-        for code, first, stop in zip(
-            codes[begins].tolist(), firsts[begins].tolist(), stops[ends].tolist(), strict=True
-        ):
-            runs = self._runs.setdefault(code, array("q"))
-            if runs and runs[-1] == first:
-                runs[-1] = stop
-            else:
-                runs.extend((first, stop))
+        self._runs.add(entries, _BATCH_MAX if is_batch else 1)
 
     def queues(self, names: Sequence[str]) -> Iterator[tuple[QueueKey, HeldQueue]]:
         """Every queue with records in the log; `names` are the topics by number."""
-        for code, runs in self._runs.items():
+        for code, runs in self._runs.queues():
             # a sum that overflowed, as in Java: such a run is empty
-            pairs = [(first, stop) for first, stop in zip(runs[::2], runs[1::2], strict=True) if first < stop]
+            pairs = [(first, stop) for first, stop in runs if first < stop]
             if pairs:
                 yield (names[code >> 32], queue_id_of(code)), HeldQueue(pairs)

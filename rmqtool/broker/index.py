@@ -211,8 +211,10 @@ def _counting(state: array[int], batch: Batch, keys: Array, done: int) -> range 
 
     offsets = batch.rows["physical_offset"]
     if not batch.foreign:  # then offsets are ascending, like the rows of keys
-        first = np.searchsorted(keys["row"], np.searchsorted(offsets, state[build.END_OFFSET]))
-        return range(max(done, int(first)), len(keys))
+        if int(offsets[0]) < state[build.END_OFFSET]:
+            first = np.searchsorted(keys["row"], np.searchsorted(offsets, state[build.END_OFFSET]))
+            done = max(done, int(first))
+        return range(done, len(keys))
     offsets = offsets[keys["row"][done:]]
     lowest = np.maximum(np.maximum.accumulate(offsets), state[build.END_OFFSET])
     return done + np.flatnonzero(offsets >= lowest)

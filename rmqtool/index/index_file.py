@@ -286,19 +286,7 @@ class IndexFile:
         return Candidates(keys[: state[1]], offsets[: state[1]], broken[: state[2]])
 
     def _kernel_layout(self) -> FileLayout:
-        from rmqtool.index.index_file_kernel import FileLayout
-
-        fields = index.ENTRY.offsets
-        return FileLayout(
-            slots_at=self.shape.slot_offset(0),
-            slots=self.shape.slots,
-            slot_size=index.SLOT_SIZE,
-            entries_at=self.shape.entry_offset(0),
-            entry_size=index.ENTRY_SIZE,
-            hash_at=fields["key_hash"],
-            physical_at=fields["physical_offset"],
-            previous_at=fields["previous"],
-        )
+        return _file_layout(self.shape)
 
     def _count_entries(self, data: Array, hashes: Array) -> int:
         """How many entries have one of `hashes`; sound chains lead to as many."""
@@ -373,20 +361,19 @@ class IndexFile:
 
     def content_count(self) -> int:
         """Return index_count by the entries alone: one more than the last one that is not all zero."""
-        import numpy as np
-
         count = 1
         first = 1
         while first < self.entry_count:
             place = self.source.data_from(self.shape.entry_offset(first))
             first = max((place - self.shape.entry_offset(0)) // index.ENTRY_SIZE, first)
-            block = self.entries(first, first + _BLOCK)
-            if not len(block):
+            block = self.entry_bytes(first, first + _BLOCK)
+            entries = len(block) // index.ENTRY_SIZE
+            if not entries:
                 break
-            used = np.flatnonzero(block.view(np.uint32))
-            if len(used):
-                count = first + int(used[-1]) // (index.ENTRY_SIZE // 4) + 1
-            first += len(block)
+            used = len(block.rstrip(b"\0"))
+            if used:
+                count = first + min((used - 1) // index.ENTRY_SIZE + 1, entries)
+            first += entries
         return count
 
     def check(self, count: int, *, grows: bool = False) -> LinkCheck:
@@ -432,6 +419,36 @@ class IndexFile:
             high,
             bool(ascending),
         )
+
+
+def _file_layout(shape: Shape) -> FileLayout:
+    """The layout of files of a shape, for the kernels."""
+    from rmqtool.index.index_file_kernel import FileLayout
+
+    fields = index.ENTRY.offsets
+    return FileLayout(
+        slots_at=shape.slot_offset(0),
+        slots=shape.slots,
+        slot_size=index.SLOT_SIZE,
+        entries_at=shape.entry_offset(0),
+        entry_size=index.ENTRY_SIZE,
+        hash_at=fields["key_hash"],
+        physical_at=fields["physical_offset"],
+        previous_at=fields["previous"],
+    )
+
+
+def holds(entries: Array, rows: Array, keys: Array, left_out: int = -1) -> bool:
+    """Whether `entries` of a file are those of `keys` of the records `rows`, one by one in their order.
+
+    Keys of the kind `left_out` have no entries; see `index_file_kernel.match_keys`.
+    """
+    import numpy as np
+
+    from rmqtool.index import index_file_kernel as kernel
+
+    layout = _file_layout(index.DEFAULT_SHAPE)  # of which only the fields of an entry count
+    return bool(kernel.match_keys(entries.view(np.uint8), layout, rows, keys, left_out))
 
 
 def _places(entries: bytes, key_hash: int) -> Iterator[int]:

@@ -114,3 +114,30 @@ def check_entries(
             state[3] = 0
         state[2] = physical
     return count
+
+
+@compiled
+def match_keys(data: Any, layout: FileLayout, rows: Any, keys: Any, left_out: int) -> Any:
+    """1 if the entries `data` are those of `keys` one by one, without keys of the kind `left_out`; else 0.
+
+    `keys` are those of the records `rows`. A key that is left out must not have the hash of another one of
+    its record before it, for whose entry it could be taken.
+    """
+    at = 0
+    for i in range(len(keys)):
+        key = keys[i]
+        if key.kind == left_out:
+            k = i - 1
+            while k >= 0 and keys[k].row == key.row:
+                if keys[k].key_hash == key.key_hash:
+                    return 0
+                k -= 1
+            continue
+        if (
+            at == len(data)
+            or i32(data, at + layout.hash_at) != key.key_hash
+            or i64(data, at + layout.physical_at) != rows[key.row].physical_offset
+        ):
+            return 0
+        at += layout.entry_size
+    return 1 if at == len(data) else 0

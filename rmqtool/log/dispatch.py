@@ -32,6 +32,8 @@ MULTI_DISPATCH = 2
 """The record has INNER_MULTI_DISPATCH: it also belongs to light queues."""
 PROPERTY_CRC_PRESENT = 4
 """The record ends with a property CRC."""
+ENDS_IN_ZEROS = 64
+"""See `Frames.ends_in_zeros`."""
 # The other bits of `Dispatch.flags` are status bits of the record.
 _LEFT_TO_PYTHON = 128
 
@@ -218,6 +220,7 @@ def marks() -> Marks:
         crc_bad=PROPERTY_CRC_BAD,
         unsound=PROPERTIES_UNSOUND,
         bad_number=BAD_NUMBER,
+        ends_in_zeros=ENDS_IN_ZEROS,
         left_to_python=_LEFT_TO_PYTHON,
         no_delay=NO_DELAY,
         bad_delay=BAD_DELAY,

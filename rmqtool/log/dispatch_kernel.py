@@ -13,11 +13,12 @@ import numpy as np
 
 from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.crc import crc_of
-from rmqtool.log.intrinsics import trailing_zeros, u8, u64, u64_little
+from rmqtool.log.intrinsics import prefetch, trailing_zeros, u8, u64, u64_little
 
 # The names to find, by their index in `names`
 TAGS, KEYS, UNIQ_KEY, DELAY, INNER_BASE, INNER_NUM, MULTI_DISPATCH, PROPERTY_CRC = range(8)
 NAME_COUNT = 8
+_AHEAD = 8  # records
 
 NOT_UTF8 = -2
 NO_NUMBER = -(1 << 63)  # the text is not a number for the broker
@@ -43,6 +44,7 @@ class Marks(NamedTuple):
     crc_bad: int
     unsound: int
     bad_number: int
+    ends_in_zeros: int
     left_to_python: int
     no_delay: int
     bad_delay: int
@@ -335,20 +337,30 @@ def read_properties(
     count = result[0]
     longest = longest_name(name_ends)
     for number in range(first, len(rows)):
+        # the properties of the records after this one are not in the cache: the walk has passed them long ago
+        later = number + _AHEAD
+        if later < len(rows):
+            end = starts[later] + rows[later].size
+            prefetch(data, end - 1)
+            prefetch(data, end - 65)
+            prefetch(data, end - 129)
         row = rows[number]
         column = columns[number]
         column.tags_code = 0
         column.inner_base = -1
         column.delay_level = m.no_delay
         column.inner_count = 0
-        column.flags = 0
-        length = np.int64(row.properties_length)
-        if length <= 0:
-            continue
         start = starts[number]
         stop = start + row.size
+        length = np.int64(row.properties_length)
+        if length <= 0:
+            bare = row.topic_length > 0 and u8(data, stop - 3) == 0
+            column.flags = m.ends_in_zeros if bare else 0
+            continue
         sound = split_properties(data, stop - length, stop, names, name_ends, longest, found, m)
         flags = 0 if sound else m.unsound
+        if u8(data, stop - 1) == 0:
+            flags |= m.ends_in_zeros
         if length >= m.property_crc_size:
             flags |= property_crc_flags(data, start, row.size, names, name_ends, address, tables, m)
         if not is_ascii(data, stop - length, stop) and not is_utf8(data, stop - length, stop):

@@ -6,11 +6,11 @@ its keys usually takes some 20 bytes, compared with a thousand in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KEY, MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import PROPERTIES_UNSOUND, Blank, TrailingZeros
 from rmqtool.log.frames import FRAME, Frames
+from rmqtool.storage.buffers import Buffers
 
 if TYPE_CHECKING:
+    from rmqtool.log.scan_cache_kernel import Pools
+
     Array = np.ndarray[Any, np.dtype[Any]]
 
 LIMIT = 192 << 20
@@ -28,43 +31,24 @@ _ROWS = (
     "physical_offset", "store_timestamp", "queue_offset", "size", "queue_id", "sys_flag", "topic_id",
     "version",
 )  # fmt: skip
-_DISPATCH = ("tags_code", "delay_level", "inner_base", "inner_count", "flags")
-_UNSIGNED = (np.uint8, np.uint16, np.uint32)
+"""The fields of a row that are kept, in the order of the kernels."""
+_DISPATCH = {
+    "tags_code": np.int64, "delay_level": np.int32, "inner_base": np.int64, "inner_count": np.int32,
+    "flags": np.uint8,
+}  # fmt: skip
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.int64}
+_KEPT_BUFFERS = 4
 _EXPENSIVE = MULTI_DISPATCH | PROPERTIES_UNSOUND
 """Flags of records that need their properties later; these are not cached, so such a batch is not either."""
-
-
-class _Column(NamedTuple):
-    """The differences of values from `least`; None if all are equal to it."""
-
-    least: int
-    above: Array | None
-
-    @classmethod
-    def of(cls, values: Array) -> _Column:
-        least, most = int(values.min()), int(values.max())
-        if least == most:
-            return cls(least, None)
-        for dtype in _UNSIGNED:
-            if most - least <= np.iinfo(dtype).max:
-                return cls(least, (values - values.dtype.type(least)).astype(dtype))
-        return cls(0, values.copy())
-
-    def put(self, into: Array) -> None:
-        """Write the values into an array of the same length."""
-        if self.above is None:
-            into[:] = self.least
-        else:
-            np.add(self.above, into.dtype.type(self.least), out=into, casting="unsafe")
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.above is None else self.above.nbytes
+_LONG = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One batch of a scan; its records start at the physical offsets `start` to `last`, inclusive."""
+    """One batch of a scan; its records start at the physical offsets `start` to `last`, inclusive.
+
+    `places` and `pools` are those of `scan_cache_kernel`.
+    """
 
     start: int
     last: int
@@ -72,45 +56,70 @@ class Packed:
     key_count: int
     topics: list[bytes]
     file_from_offset: int
-    columns: dict[str, _Column]
-    keys: dict[str, _Column]
+    places: Array
+    pools: Pools
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory of the columns."""
-        return sum(column.nbytes for column in (*self.columns.values(), *self.keys.values()))
+        return int(self.places.nbytes + sum(pool.nbytes for pool in self.pools))
 
-    def unpack(self) -> tuple[Frames, Dispatch]:
+
+class Unpacking:
+    """Unpacks batches into memory that is used again once a batch is no longer referenced; for one thread."""
+
+    def __init__(self, batches: Sequence[Packed]) -> None:
+        records = max((batch.count for batch in batches), default=0)
+        self._rows = Buffers(records, FRAME, _KEPT_BUFFERS)
+        self._keys = Buffers(max((batch.key_count for batch in batches), default=0), KEY, _KEPT_BUFFERS)
+        self._columns = {name: Buffers(records, dtype, _KEPT_BUFFERS) for name, dtype in _DISPATCH.items()}
+
+    def of(self, batch: Packed) -> tuple[Frames, Dispatch]:
         """The batch of the scan, without the bytes of its records.
 
         A row has the fields that dispatch needs; all others, including `status`, are 0.
         """
-        rows = np.zeros(self.count, FRAME)
-        for name in _ROWS:
-            self.columns[name].put(rows[name])
-        found = {}
-        for name, dtype in zip(_DISPATCH, (np.int64, np.int32, np.int64, np.int32, np.uint8), strict=True):
-            found[name] = np.empty(self.count, dtype)
-            self.columns[name].put(found[name])
-        keys = np.zeros(self.key_count, KEY)
-        for name, column in self.keys.items():
-            column.put(keys[name])
+        from rmqtool.log import scan_cache_kernel as kernel
+
+        rows, keys = self._rows.take()[: batch.count], self._keys.take()[: batch.key_count]
+        columns = {name: buffers.take()[: batch.count] for name, buffers in self._columns.items()}
+        kernel.unpack(rows, kernel.Columns(**columns), keys, batch.places, batch.pools)
         nothing = np.zeros(0, np.uint8)
-        return Frames(rows, self.topics, nothing, 0, self.file_from_offset), Dispatch(**found, keys=keys)
+        frames = Frames(rows, batch.topics, nothing, 0, batch.file_from_offset)
+        return frames, Dispatch(**columns, keys=keys)
 
 
 def pack(frames: Frames, dispatch: Dispatch) -> Packed | None:
     """Pack a batch; None if one of its records needs its properties later."""
+    from rmqtool.log import scan_cache_kernel as kernel
+
     if (dispatch.flags & _EXPENSIVE).any():
         return None
     rows, keys = frames.rows, dispatch.keys
-    columns = {name: _Column.of(rows[name]) for name in _ROWS}
-    columns |= {name: _Column.of(getattr(dispatch, name)) for name in _DISPATCH}
+    columns = kernel.Columns(*(np.ascontiguousarray(getattr(dispatch, name)) for name in _DISPATCH))
+    ends = np.empty((kernel.COLUMNS, 2), np.int64)
+    ends[:] = _LONG.max, _LONG.min
+    kernel.extremes(rows, columns, keys, ends)
+    places = np.zeros((kernel.COLUMNS, 3), np.int64)
+    used = dict.fromkeys(_WIDTHS, 0)
+    for column, (least, most) in enumerate(ends.tolist()):
+        if least < most:
+            width = _width(most - least)
+            places[column] = width, used[width], least
+            used[width] += len(rows) if column < kernel.OF_RECORDS else len(keys)
+        else:
+            places[column, 2] = least
+    pools = kernel.Pools(*(np.empty(used[width], dtype) for width, dtype in _WIDTHS.items()))
+    kernel.pack(rows, columns, keys, places, pools)
+    first, last = int(rows["physical_offset"][0]), int(rows["physical_offset"][-1])
     return Packed(
-        int(rows["physical_offset"][0]), int(rows["physical_offset"][-1]), len(rows), len(keys),
-        list(frames.topics), frames.file_from_offset, columns,
-        {name: _Column.of(keys[name]) for name in ("row", "key_hash", "kind")} if len(keys) else {},
-    )  # fmt: skip
+        first, last, len(rows), len(keys), list(frames.topics), frames.file_from_offset, places, pools
+    )
+
+
+def _width(difference: int) -> int:
+    """The bytes for numbers up to `difference`; 8 stands for values as they are."""
+    return next((width for width in (1, 2, 4) if difference >> 8 * width == 0), 8)
 
 
 @dataclass(frozen=True)
@@ -123,8 +132,9 @@ class CachedScan:
 
     def events(self) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros]:
         """The events of the scan, without the bytes of the records."""
+        unpacking = Unpacking(self.batches)
         for batch in self.batches:
-            yield batch.unpack()
+            yield unpacking.of(batch)
         if self.end is not None:
             yield self.end
 

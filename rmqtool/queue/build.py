@@ -17,7 +17,7 @@ sections 5.2, 5.3, 5.7.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -155,6 +155,71 @@ def load_kernels() -> None:
         pending = Pending(unit_size, 1)
         pending.add(entries, numbers, 0, array("q", [NO_FILE]), array("q", [-1]))
         pending.take(1)
+
+
+def after_newest(entries: Array, numbers: Array, newest: array[int], *, is_batch: bool) -> tuple[Array, int]:
+    """(which entries are after the newest record of their queue: bool, shape (n,); how many are).
+
+    Args:
+        entries: ENTRY rows.
+        numbers: per entry the number of its queue.
+        newest: per queue where its newest record ends (of a batch queue: starts), -1 for none.
+        is_batch: whether these are batch queues.
+    """
+    from rmqtool.queue import build_kernel as kernel
+
+    found = np.empty(len(entries), np.bool_)
+    ends = np.frombuffer(newest, np.int64)
+    return found, kernel.after_newest(entries, numbers, ends, is_batch, found.view(np.uint8))
+
+
+def note_last(entries: Array, numbers: Array, offsets: Array, sizes: Array) -> None:
+    """Set `offsets` and `sizes`, by the number of a queue, to those of its last entry."""
+    from rmqtool.queue import build_kernel as kernel
+
+    kernel.note_last(entries, numbers, offsets, sizes)
+
+
+def order_by_queue(codes: Array) -> Array:
+    """The order that sorts `codes` of queues and leaves equal ones in their order: a stable np.argsort."""
+    from rmqtool.queue import build_kernel as kernel
+
+    known = array("q")
+    numbers = QueueNumbers().of(codes, known)
+    counts, by_code = np.bincount(numbers, minlength=len(known)), np.argsort(np.array(known, np.int64))
+    places, order = np.empty(len(known), np.int64), np.empty(len(codes), np.int64)
+    places[by_code] = np.cumsum(counts[by_code]) - counts[by_code]
+    kernel.order_of(numbers, places, order)
+    return order
+
+
+class OffsetRuns:
+    """The queue offsets of entries as (first, stop) runs without gaps, by queue; 16 bytes for each run."""
+
+    def __init__(self) -> None:
+        self._numbers, self._codes = QueueNumbers(), array("q")
+        self._ended: dict[int, array[int]] = {}
+        self._open = np.zeros((0, 2), np.int64)
+
+    def add(self, entries: Array, size_max: int) -> None:
+        """Add ENTRY rows in the order of the log; each has at least 1 and at most `size_max` offsets."""
+        from rmqtool.queue import build_kernel as kernel
+
+        numbers = self._numbers.of(queue_codes(entries), self._codes)
+        if len(self._codes) > len(self._open):
+            grown = np.zeros((2 * len(self._codes), 2), np.int64)
+            grown[: len(self._open)] = self._open
+            self._open = grown
+        runs, queues = np.empty((len(entries), 2), np.int64), np.empty(len(entries), np.int32)
+        count = kernel.offset_runs(entries, numbers, size_max, self._open, runs, queues)
+        for queue, run in zip(queues[:count].tolist(), runs[:count].tolist(), strict=True):
+            self._ended.setdefault(queue, array("q")).extend(run)
+
+    def queues(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """(code of a queue, its runs in the order of the log)."""
+        for queue, code in enumerate(self._codes):
+            flat = [*self._ended.get(queue, ()), *self._open[queue].tolist()]
+            yield code, list(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Grouped(NamedTuple):

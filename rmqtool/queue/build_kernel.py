@@ -139,3 +139,60 @@ def group(words: Any, queues: Any, count: int, width: int, starts: Any, out: Any
         at = i * width
         for k in range(width):
             out[to + k] = words[at + k]
+
+
+@compiled
+def after_newest(entries: Any, numbers: Any, newest: Any, is_batch: bool, found: Any) -> Any:
+    """Fill `found` (u1): whether each entry is after the newest record of its queue; how many are."""
+    count = 0
+    for i in range(len(entries)):
+        entry = entries[i]
+        end = entry.physical_offset
+        if not is_batch:
+            end += entry.size
+        is_after = end > newest[numbers[i]]
+        found[i] = is_after
+        count += is_after
+    return count
+
+
+@compiled
+def note_last(entries: Any, numbers: Any, offsets: Any, sizes: Any) -> None:
+    """Set `offsets` (i8) and `sizes` (i4) of each queue to those of its last entry."""
+    for i in range(len(entries)):
+        offsets[numbers[i]] = entries[i].queue_offset
+        sizes[numbers[i]] = entries[i].batch_size
+
+
+@compiled
+def offset_runs(entries: Any, numbers: Any, size_max: int, open_runs: Any, runs: Any, queues: Any) -> Any:
+    """Lengthen the newest run of queue offsets of each queue in `open_runs`; the number of runs that ended.
+
+    `open_runs` and `runs` (i8, shape (n, 2)) are first offset and stop, equal where there is none yet. An
+    entry has at least 1 and at most `size_max` offsets. `runs` and `queues` take what ended, in order.
+    """
+    count = 0
+    for i in range(len(entries)):
+        queue = numbers[i]
+        first = entries[i].queue_offset
+        if open_runs[queue, 1] != first or open_runs[queue, 0] == first:
+            if open_runs[queue, 0] != open_runs[queue, 1]:
+                runs[count, 0] = open_runs[queue, 0]
+                runs[count, 1] = open_runs[queue, 1]
+                queues[count] = queue
+                count += 1
+            open_runs[queue, 0] = first
+        open_runs[queue, 1] = first + min(max(entries[i].batch_size, 1), size_max)
+    return count
+
+
+@compiled
+def order_of(numbers: Any, places: Any, order: Any) -> None:
+    """Fill `order` (i8) with the indices of `numbers`, equal ones together and in their order.
+
+    places[n] (i8) is where the first index of number n goes, on entry.
+    """
+    for i in range(len(numbers)):
+        number = numbers[i]
+        order[places[number]] = i
+        places[number] += 1

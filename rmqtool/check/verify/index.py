@@ -15,7 +15,7 @@ Source: IndexFile#putKey, IndexService#buildIndex, #load; spec 01 section 6, spe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,8 +24,8 @@ import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.index import Header, Shape
-from rmqtool.index.index_file import IndexFile
+from rmqtool.formats.index import ENTRY, Header, Shape
+from rmqtool.index.index_file import IndexFile, holds
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch
 from rmqtool.problems import Finding, finding
@@ -133,6 +133,7 @@ class IndexCheck:
         self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX05")}
         self._extra: dict[int, Miss] = {}  # by number of the file
         self._sorted: dict[int, np.ndarray] = {}
+        self._following: dict[tuple[int, int], int] = {}  # first entry, by file and physical offset
         self._tags_after: Miss | None = None
         self.unusable = False
         self.failed: dict[str, OSError] = {}
@@ -245,12 +246,20 @@ class IndexCheck:
         stop = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
         keys = dispatch.keys
         is_tag = keys["kind"] == KIND_TAG
-        offsets = rows["physical_offset"][keys["row"]] - start
-        expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
         try:
-            by_file = dict(self._entries(start, stop))
+            found_in = {
+                number: self._entries_of(number, start, stop, len(keys))
+                for number, file in enumerate(self.files)
+                if file.last >= start and file.start < stop
+            }
         except OSError:
             return IndexPart(int(np.count_nonzero(~is_tag)))  # gone, or reported by `finish`
+        usual = _usual(rows, keys, is_tag, found_in.values())
+        if usual is not None:
+            return usual
+        offsets = rows["physical_offset"][keys["row"]] - start
+        expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
+        by_file = {number: _codes(entries, start) for number, entries in found_in.items()}
         entries = np.concatenate([np.zeros(0, np.uint64), *by_file.values()])
         # a broker writes entries in the order of the log, so there is mostly nothing to sort
         if np.array_equal(expected, entries) or np.array_equal(np.sort(expected), np.sort(entries)):
@@ -295,28 +304,25 @@ class IndexCheck:
         own = (file for file in self.files if logs.queue_at(file.start) == queue)
         return next(((file.start, file.last) for file in own), (-1, -1))
 
-    def _entries(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(physical offset - start) << 32 | key hash of the entries for records [start, stop), by file."""
-        for number, file in enumerate(self.files):
-            if file.last < start or file.start >= stop:
-                continue
-            entries = self._entries_of(number, start, stop)
-            physical = entries["physical_offset"].astype(np.int64)
-            hashes = entries["key_hash"].astype(np.int64)
-            sound = hashes >= 0
-            high = (physical[sound] - start).astype(np.uint64) << np.uint64(32)
-            yield number, high | hashes[sound].astype(np.uint64)
-
-    def _entries_of(self, number: int, start: int, stop: int) -> np.ndarray:
-        """The entries of one file for records [start, stop)."""
+    def _entries_of(self, number: int, start: int, stop: int, expected: int = 0) -> np.ndarray:
+        """The entries of one file for records [start, stop), of which there are probably `expected`."""
         if number in self._sorted:
             entries = self._sorted[number]
             low, high = np.searchsorted(entries["physical_offset"], (start, stop))
             return entries[low:high]
         with self._lock:  # another thread may close the file
             reader, last = self._reader_of(number), self.files[number].stop
-            first = reader.first_from(start, last)
-            return reader.entries(first, reader.first_from(stop, last))
+            # the window before mostly ends where this one starts
+            first = self._following.pop((number, start), 0) or reader.first_from(start, last)
+            entries = reader.entries(first, min(first + expected + 1, last))
+            offsets = entries["physical_offset"]
+            is_whole = first + len(entries) == last or (len(entries) > 0 and int(offsets[-1]) >= stop)
+            if is_whole:
+                entries = entries[: np.searchsorted(offsets, stop)]
+            else:
+                entries = reader.entries(first, reader.first_from(stop, last))
+            self._following[number, stop] = first + len(entries)
+            return entries
 
     def _reader_of(self, number: int) -> IndexFile:
         found = self._open.get(number)
@@ -445,6 +451,33 @@ def _findings(code: str, name: str, miss: Miss) -> Iterator[Finding]:
     if miss.count:
         detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
         yield finding(code, name, None, None, **detail, records=miss.examples)
+
+
+def _usual(
+    rows: np.ndarray, keys: np.ndarray, is_tag: np.ndarray, found: Iterable[np.ndarray]
+) -> IndexPart | None:
+    """The result for entries that are those of the keys one by one, with or without tags; None for others."""
+    parts = list(found)
+    if any(part.dtype != ENTRY.dtype for part in parts):  # entries that were put in order
+        return None
+    # np.concatenate would change the byte order
+    data = b"".join(part.tobytes() for part in parts) if len(parts) != 1 else parts[0].data
+    entries = np.frombuffer(data, ENTRY.dtype) if len(data) else np.zeros(0, ENTRY.dtype)
+    if holds(entries, rows, keys):
+        return IndexPart(len(keys), tags_found=bool(is_tag.any()))
+    if not is_tag.any() or not holds(entries, rows, keys, KIND_TAG):
+        return None
+    tags = rows["physical_offset"][keys["row"][is_tag]]
+    return IndexPart(len(keys) - len(tags), tags_before=Miss.of(tags))
+
+
+def _codes(entries: np.ndarray, start: int) -> np.ndarray:
+    """(physical offset - start) << 32 | key hash of each entry with a possible hash."""
+    physical, hashes = entries["physical_offset"].astype(np.int64), entries["key_hash"].astype(np.int64)
+    sound = hashes >= 0
+    high = (physical[sound] - start).astype(np.uint64) << np.uint64(32)
+    codes: np.ndarray = high | hashes[sound].astype(np.uint64)
+    return codes
 
 
 def _physical(codes: np.ndarray, start: int) -> np.ndarray:

@@ -34,8 +34,8 @@ from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body, filler
 from rmqtool.formats.java import java_utf8_decode, tags_code
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
-from rmqtool.log.damage import record_codes, run_code
-from rmqtool.log.dispatch import Dispatch, dispatch_columns
+from rmqtool.log.damage import full_status, record_codes, run_code
+from rmqtool.log.dispatch import ENDS_IN_ZEROS, Dispatch, dispatch_columns
 from rmqtool.log.events import BODY_CRC, PROPERTIES_UNSOUND, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding, finding
@@ -203,7 +203,7 @@ class LogCheck:
         )  # fmt: skip
         for event in events:
             if isinstance(event, Frames):
-                yield event, without_cut(event, dispatch_columns(event))
+                yield event, without_cut(dispatch_columns(event))
             else:
                 yield event
 
@@ -254,6 +254,8 @@ class LogCheck:
     def _flagged(self, scan: ScannedFile, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
         """Findings on records whose frame is sound but whose content is not; neighbours as one."""
         rows, base = frames.rows, scan.file.file_from_offset
+        if not full_status(frames, dispatch).any() and int(rows["store_timestamp"].min()) > 0:
+            return
         where = self.context.name(scan.file.path)
         for code, mask in record_codes(frames, dispatch):
             marked = np.flatnonzero(mask)
@@ -278,13 +280,13 @@ def _take_gap(scan: ScannedFile, gap: LogGap) -> None:
         scan.zero_from = gap.physical_offset
 
 
-def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
+def without_cut(dispatch: Dispatch) -> Dispatch:
     """The same with records whose properties end in zero bytes marked unsound, and without their keys.
 
     Such a record was written only in part, and what its properties say is not all of it. Without
     properties it is the topic that ends in zero bytes.
     """
-    cut = frames.ends_in_zeros()
+    cut = (dispatch.flags & ENDS_IN_ZEROS) != 0
     if not cut.any():
         return dispatch
     flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)

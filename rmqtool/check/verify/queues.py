@@ -27,6 +27,7 @@ from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION
 from rmqtool.log.dispatch import MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.queue.build import order_by_queue
 from rmqtool.queue.light_queues import light_units
 from rmqtool.queue.rocksdb_units import store_times
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
@@ -63,23 +64,24 @@ class Columns(NamedTuple):
     inner_count: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray, dispatch: Dispatch, queues: np.ndarray, chosen: np.ndarray) -> Columns:
-        """Copies of the columns of the records `chosen`, numbers of rows; `queues` are those of all rows."""
+    def of(cls, rows: np.ndarray, dispatch: Dispatch, queues: np.ndarray) -> Columns:
+        """Copies of the columns of records; `queues` are the numbers of their queues."""
+        stored = rows["store_timestamp"].copy()
         clock_back = np.zeros(len(rows), bool)
-        clock_back[1:] = np.diff(rows["store_timestamp"]) < 0
+        np.less(stored[1:], stored[:-1], out=clock_back[1:])
         return cls(
-            queue=queues[chosen],
-            queue_offset=rows["queue_offset"][chosen],
-            physical_offset=rows["physical_offset"][chosen],
-            size=rows["size"][chosen],
-            store_timestamp=rows["store_timestamp"][chosen],
-            sys_flag=rows["sys_flag"][chosen],
-            foreign=(rows["status"][chosen] & OFFSET_MISMATCH) != 0,
-            clock_back=clock_back[chosen],
-            tags=dispatch.tags_code[chosen],
-            level=dispatch.delay_level[chosen],
-            inner_base=dispatch.inner_base[chosen],
-            inner_count=dispatch.inner_count[chosen],
+            queue=queues,
+            queue_offset=rows["queue_offset"].copy(),
+            physical_offset=rows["physical_offset"].copy(),
+            size=rows["size"].copy(),
+            store_timestamp=stored,
+            sys_flag=rows["sys_flag"].copy(),
+            foreign=(rows["status"] & OFFSET_MISMATCH) != 0,
+            clock_back=clock_back,
+            tags=dispatch.tags_code.copy(),
+            level=dispatch.delay_level.copy(),
+            inner_base=dispatch.inner_base.copy(),
+            inner_count=dispatch.inner_count.copy(),
         )
 
     def cut(self, start: int, stop: int) -> Columns:
@@ -285,9 +287,10 @@ class Comparison:
             return
         topics = np.array([self._topic(name, java_utf8_decode(name)) for name in frames.topics])
         queues = (topics[rows["topic_id"]] << 32) | (rows["queue_id"].astype(np.int64) & 0xFFFFFFFF)
-        self._add(Columns.of(rows, dispatch, queues, chosen))
+        every = Columns.of(rows, dispatch, queues)
+        self._add(every if len(chosen) == len(rows) else every.pick(chosen))
         for (topic, queue_id), pairs in self._check.light_records(frames, dispatch, chosen).items():
-            columns = Columns.of(rows, dispatch, queues, np.array([row for row, _ in pairs]))
+            columns = every.pick(np.array([row for row, _ in pairs]))
             number = np.full(len(pairs), (self._topic(topic, topic) << 32) | (queue_id & 0xFFFFFFFF))
             offsets = np.array([offset for _, offset in pairs], np.int64)
             self._add(columns._replace(queue=number, queue_offset=offsets))
@@ -312,7 +315,7 @@ class Comparison:
         rows = Columns(*map(np.concatenate, zip(*self._parts, strict=True)))
         self._parts, self._count = [], 0
         if (rows.queue[1:] < rows.queue[:-1]).any():
-            rows = rows.pick(np.argsort(rows.queue, kind="stable"))
+            rows = rows.pick(order_by_queue(rows.queue))
         cuts = np.flatnonzero(rows.queue[1:] != rows.queue[:-1]) + 1
         starts, stops = np.append(0, cuts), np.append(cuts, len(rows.queue))
         keys = [

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.scan_cache import LIMIT, Packed, pack
+from rmqtool.log.scan_cache import LIMIT, Packed, Unpacking, pack
 
 if TYPE_CHECKING:
     from rmqtool.log.dispatch import Dispatch
@@ -49,6 +49,7 @@ class Kept:
 
     def batches(self, start: int) -> Iterator[tuple[Frames, Dispatch]]:
         """The batches in the order of the log, from the one with the record at `start` on."""
+        unpacking = Unpacking(self._batches)
         for batch in sorted(self._batches, key=lambda item: item.start):
             if batch.last >= start:
-                yield batch.unpack()
+                yield unpacking.of(batch)

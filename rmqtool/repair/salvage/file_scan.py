@@ -18,7 +18,7 @@ from rmqtool.errors import RefusedError
 from rmqtool.formats import message as form
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS, full_status, gap_code, is_torn
-from rmqtool.log.dispatch import BAD_DELAY, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
+from rmqtool.log.dispatch import BAD_DELAY, ENDS_IN_ZEROS, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
 from rmqtool.log.events import (
     BAD_NUMBER,
     BODY_CRC,
@@ -337,7 +337,7 @@ def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np
     """
     rows = frames.rows
     marks = full_status(frames, dispatch) & (BODY_CRC | OFFSET_MISMATCH | PROPERTY_CRC_BAD)
-    for row in np.flatnonzero(frames.ends_in_zeros()).tolist():
+    for row in np.flatnonzero(dispatch.flags & ENDS_IN_ZEROS).tolist():
         # without its real topic a delayed message blocks its level for ever on 4.x
         is_bad = has_property_crc or frames.topics[int(rows["topic_id"][row])] == _SCHEDULE
         marks[row] |= PROPERTIES_UNSOUND if is_bad else _CUT

@@ -8,11 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqtool import NewMessage, Store
 from rmqtool.check.verify import verify
 from rmqtool.formats.index import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, Header, Shape
+from rmqtool.index.index_file import holds
+from rmqtool.log.dispatch import KEY, KIND_TAG
+from rmqtool.log.frames import FRAME
 from rmqtool.problems import Finding
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch
@@ -170,3 +176,36 @@ def test_an_entry_without_record_names_its_file(store_copy: Callable[[str], Path
         findings = [item for item in verify(store) if item.problem.code == "IX04"]
     assert [item.path for item in findings] == [f"index/{files[number].name}" for number in (1, 2)]
     assert [item.detail["records"] for item in findings] == [[2], [1]]
+
+
+@given(data=st.data())
+def test_entries_that_equal_keys_one_by_one(data: st.DataObject) -> None:
+    """Where the kernel says so, the sets are equal, with tags or without; where they are, mostly it does."""
+    count = data.draw(st.integers(1, 4))
+    rows = np.zeros(count, FRAME)
+    steps = data.draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
+    rows["physical_offset"] = np.cumsum(steps)
+    drawn = st.tuples(st.integers(0, count - 1), st.integers(0, 2), st.sampled_from([0, 1, KIND_TAG]))
+    keys = np.array(sorted(data.draw(st.lists(drawn, max_size=6)), key=lambda key: key[0]), KEY)
+    entries = np.zeros(len(keys), ENTRY.dtype)
+    entries["key_hash"], entries["physical_offset"] = keys["key_hash"], rows["physical_offset"][keys["row"]]
+    tagged = keys["kind"] == KIND_TAG
+    change = data.draw(st.sampled_from(["none", "tags", "hash", "place", "less"]))
+    if change == "tags":
+        entries = entries[~tagged]
+    elif len(entries) and change == "less":
+        entries = entries[:-1]
+    elif len(entries) and change in ("hash", "place"):
+        name = "key_hash" if change == "hash" else "physical_offset"
+        entries[name][data.draw(st.integers(0, len(entries) - 1))] += 1
+
+    def pairs(some: np.ndarray) -> list[tuple[int, int]]:
+        places = rows["physical_offset"][some["row"]].tolist()
+        return list(zip(places, some["key_hash"].tolist(), strict=True))
+
+    there = list(zip(entries["physical_offset"].tolist(), entries["key_hash"].tolist(), strict=True))
+    assert holds(entries, rows, keys) == (there == pairs(keys))
+    if holds(entries, rows, keys, KIND_TAG):
+        assert there == pairs(keys[~tagged])
+    elif there == pairs(keys[~tagged]):
+        assert set(pairs(keys[tagged])) & set(pairs(keys)[:-1])  # a tag with the hash of another key

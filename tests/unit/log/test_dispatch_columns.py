@@ -146,7 +146,7 @@ def property_strings(draw: st.DrawFn) -> bytes:
         st.lists(st.tuples(names, st.sampled_from([b"\x01", b"\x01", b"\x01", b""]), texts), max_size=6)
     )
     joined = b"\x02".join(name + mark + text for name, mark, text in pieces)
-    return joined + draw(st.sampled_from([b"", b"\x02", b"\x02\x02"]))
+    return joined + draw(st.sampled_from([b"", b"\x02", b"\x02\x02", b"\0"]))
 
 
 @given(
@@ -167,7 +167,9 @@ def test_columns_are_those_of_the_codecs(drawn: list[tuple[bytes, int, bytes]]) 
         )
         assert columns.tags_code[row] == tags_code(found.get("TAGS"))
         flags = int(columns.flags[row])
-        assert flags & ~events.BAD_NUMBER == expected_flags(stored, data[start : start + size])
+        expected = expected_flags(stored, data[start : start + size])
+        expected |= keys.ENDS_IN_ZEROS if records[row].ends_in_zeros else 0
+        assert flags & ~events.BAD_NUMBER == expected
         assert (columns.delay_level[row] == keys.NO_DELAY) == ("DELAY" not in found)
     assert (columns.keys["row"][1:] >= columns.keys["row"][:-1]).all()
 
