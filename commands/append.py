@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Group, Only, with_groups
-from rmqtool.commands.interrupts import entering, interrupts_held
+from rmqtool.commands.interrupts import entering, uninterrupted
 from rmqtool.errors import (
     EXIT_INPUT,
     EXIT_OK,
@@ -23,6 +23,8 @@ from rmqtool.errors import (
     IllegalMessageError,
     NotAStoreError,
     RefusedError,
+    RmqtoolError,
+    UnwritableError,
     UsageError,
 )
 from rmqtool.formats.versions import METAVAR, NEWEST, Broker
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from rmqtool.write.records.message import NewMessage
     from rmqtool.write.store_writer import StoreWriter
     from rmqtool.write.table.appender import TableResult
-
-_Item = TypeVar("_Item")
 
 _LINES = 20  # invalid rows that are reported one by one
 
@@ -454,6 +454,7 @@ class _Task:
         self._zone = shown.zone
         self._now_ms = time.time_ns() // 1_000_000
         self._left_out = 0
+        self._last_row: Callable[[], int | None] = lambda: None  # of those stored; None: none was tried
         own.check(store)
 
     # Actions
@@ -488,14 +489,14 @@ class _Task:
         from rmqtool.write.ingest.append import InputAppender, QueueChoice
 
         started = time.monotonic()
-        with self._input() as source, ExitStack() as afterwards, self._writer_for(source) as writer:
+        with self._input() as source, ExitStack() as afterwards, self._appending(source) as writer:
             source.complete = QueueChoice(writer, self._options.queue_by).of_batch
             appender = InputAppender(writer, source, self._options.on_error, self._report)
+            self._last_row = appender.last_row
             afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
-            with self._going_on(lambda: appender.result().rows):
-                appender.append()
+            appender.append()
             writer.flush()
-        return self._exit_code()
+        return EXIT_INPUT if self._left_out else EXIT_OK
 
     def each(self) -> int:
         """Append the rows of the input; show a row for each."""
@@ -503,21 +504,20 @@ class _Task:
 
         chosen = self._options
         counts: Counter[str] = Counter()
-        with self._input() as source, self._writer_for(source) as writer:
+        with self._input() as source, self._appending(source) as writer:
             results = put_each(
                 writer,
-                _uninterrupted(source.messages()),
+                uninterrupted(source.messages()),
                 chosen.queue_by,
                 chosen.on_error,
                 self._report,
                 self._changed,
             )
             try:
-                with self._going_on(counts.total):
-                    self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
+                self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
             finally:
                 self._note_transactions(counts)
-        return self._exit_code()
+        return EXIT_INPUT if self._left_out else EXIT_OK
 
     def check(self) -> int:
         """Check the rows of the input; store nothing."""
@@ -535,7 +535,7 @@ class _Task:
         self._sum_up(
             messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
         )
-        return self._exit_code()
+        return EXIT_INPUT if self._left_out else EXIT_OK
 
     # what the options mean
 
@@ -634,29 +634,38 @@ class _Task:
                 )  # fmt: skip
 
     @contextmanager
-    def _going_on(self, stored: Callable[[], int]) -> Iterator[None]:
-        """Add to the error for a bad row how to continue if rows are stored; `stored` counts them."""
+    def _going_on(self) -> Iterator[None]:
+        """Add to an error, and to an interrupt, how to continue after the rows that are stored."""
         from rmqtool.write.ingest.rows import RowError
+        from rmqtool.write.state import begun
 
         try:
             yield
-        except RowError as error:
-            if error.row is not None and stored():
+        except (RmqtoolError, KeyboardInterrupt) as error:
+            if last := self._last_row():
+                rows = f"the rows up to number {last} are"
+                if isinstance(error, RowError) and error.row is not None:
+                    rows, last = "the rows before it are", error.row - 1
                 new = ", without --create" if self._options.create else ""
-                rest = f"the rows before it are stored; continue with --skip-rows {error.row - 1}{new}"
-                error.hint = rest if error.hint is None else f"{error.hint}; {rest}"
+                rest = f"{rows} stored; continue with --skip-rows {last}{new}"
+                if isinstance(error, KeyboardInterrupt):
+                    error.add_note(rest)
+                else:
+                    error.hint = rest if error.hint is None else f"{rest}; {error.hint}"
+            elif last == 0 and self._options.create and isinstance(error, UnwritableError):
+                error.hint = begun(self._store.store)
             raise
 
     # the store
 
     @contextmanager
-    def _writer_for(self, source: Input) -> Iterator[StoreWriter]:
+    def _appending(self, source: Input) -> Iterator[StoreWriter]:
         """The writer for an input; a new store is made only when the first rows of the input are sound."""
         if self._options.create:
             profile = self._dry_run().options.profile
             source.rules = replace(source.rules, profile=profile)
             source.look()
-        with self._writer() as writer:
+        with self._going_on(), self._writer() as writer:
             if not self._options.create:
                 source.rules = replace(source.rules, profile=writer.options.profile)
             yield writer
@@ -720,7 +729,10 @@ class _Task:
         self, results: Iterable[tuple[int, PutResult]], counts: Counter[str]
     ) -> Iterator[dict[str, Any]]:
         """Yield the row of each result; count the messages by topic in `counts`."""
+        last = 0
+        self._last_row = lambda: last
         for number, result in results:
+            last = number
             counts[result.topic] += 1
             yield {"row": number, **result.row(self._zone)}
 
@@ -775,16 +787,6 @@ class _Task:
             self._output.note(f"rmqtool: skipped: {error.message}")
         elif self._left_out == _LINES + 1:
             self._output.note("rmqtool: more rows are skipped")
-
-    def _exit_code(self) -> int:
-        return EXIT_INPUT if self._left_out else EXIT_OK
-
-
-def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the messages; an interrupt during a put waits until the next message is requested."""
-    for message in messages:
-        with interrupts_held():
-            yield message
 
 
 def _host(option: str, text: str | None) -> bytes | None:

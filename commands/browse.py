@@ -39,7 +39,7 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
     Exits with 0 when it is closed; 2 for a usage error, such as standard output that is not a terminal; 3
     when the store cannot be read, or Textual is missing (pip install 'rmqtool[tui]').
     """  # noqa: D301  a backspace character keeps the lines as they are
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise UsageError("browse needs a terminal", hint="info, dump and stats write to a pipe or a file")
     with waiting_line(f"opening {store.store}"):
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
 _Entered = TypeVar("_Entered")
+_Item = TypeVar("_Item")
 
 # Service managers, closing terminals and timeout(1) send two signals; the second is not another request.
 _ONE_INTERRUPT_SECONDS = 1.0
@@ -122,3 +123,10 @@ def _is_between(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def uninterrupted(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yields the items; an interrupt while one is used waits until the next is requested."""
+    for item in items:
+        with interrupts_held():
+            yield item

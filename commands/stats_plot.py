@@ -7,6 +7,7 @@ untrusted: they are escaped, shortened, and never read as formulas.
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
 from datetime import tzinfo
 from itertools import accumulate
@@ -53,6 +54,7 @@ def check_plot(text: str, store: Store) -> Path:
         raise UsageError("--plot writes only .svg and .png files", path=path)
     keep_out(store.layout, path, "the file", location=store.location.path)
     check_new(path)
+    logging.getLogger("matplotlib").setLevel(logging.CRITICAL)  # it warns of caches that it cannot write
     try:
         import matplotlib  # noqa: F401
     except ImportError:

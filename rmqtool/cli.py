@@ -230,6 +230,8 @@ _OTHER_WAYS = (
 
 _NO_THREAD = "can't start new thread"
 """What Python says where the system starts none."""
+_NO_MEMORY = "failed to map segment"
+"""What the loader of libraries says where the system gives no memory."""
 
 
 def _report(error: Exception) -> int:
@@ -249,6 +251,12 @@ def _report(error: Exception) -> int:
                 hint = other
         _print_lines(message, None, hint)
         return EXIT_USAGE
+    if isinstance(error, MemoryError) or (
+        isinstance(error, (ImportError, OSError)) and _NO_MEMORY in str(error)
+    ):
+        what = "the system gives no more memory"
+        _print_lines(what, None, "raise the limit (ulimit -v, MemoryMax of a service, memory of a container)")
+        return EXIT_INPUT
     if isinstance(error, OSError):
         _print_lines(error.strerror or str(error), _where(error.filename, None), None)
         return EXIT_INPUT

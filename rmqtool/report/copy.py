@@ -61,6 +61,7 @@ from rmqtool.read.reading import FrameBatch
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage import durable as disk
+from rmqtool.storage import lock
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.config_files import FOLDER, TOPICS, read_config
 from rmqtool.storage.layout import DEFAULT_COMMIT_LOG_FILE_SIZE
@@ -372,6 +373,8 @@ def _part_of(store: Store, output: Path) -> Path:
     keep_out(store.layout, output, "the copy", location=store.location.path)
     part = output.with_name(f"{output.name}{PART}")
     if part.exists():
+        if lock.holder(part / "lock").is_held:
+            raise RefusedError("another process is writing this copy", path=part, hint="wait until it ends")
         raise RefusedError("an unfinished copy exists", path=part, hint=f"delete {part}")
     return part
 

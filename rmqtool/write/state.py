@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqtool.command_line import on_store
-from rmqtool.errors import UnwritableError
+from rmqtool.errors import UnreadableError, UnwritableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.markers import encode_abort
@@ -82,10 +82,10 @@ class StateFiles:
 
 @contextmanager
 def hint_unclean(root: Path) -> Iterator[None]:
-    """Add a hint on recovery to an UnwritableError that leaves the store open: `abort` exists."""
+    """Add a hint on recovery to an error of the system that leaves the store open: `abort` exists."""
     try:
         yield
-    except UnwritableError as error:
+    except (UnwritableError, UnreadableError) as error:
         if error.hint is None and (root / "abort").exists():
             error.hint = f"the store is left as after a crash: {on_store(root, 'recover')}"
         raise
@@ -98,5 +98,10 @@ def hint_begun(root: Path) -> Iterator[None]:
         yield
     except UnwritableError as error:
         if error.hint is None and root.is_dir() and any(root.iterdir()):
-            error.hint = f"a store was begun, with nothing in it: delete {root} and run it again"
+            error.hint = begun(root)
         raise
+
+
+def begun(root: Path) -> str:
+    """Return the hint on a new store that has no message yet."""
+    return f"a store was begun, with nothing in it: delete {root} and run it again"

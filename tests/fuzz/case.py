@@ -15,7 +15,12 @@ from tests.support.confined import Ended
 CORPUS = Path(__file__).with_name("corpus")
 Part = Literal["decoders", "stores", "files"]
 PARTS: tuple[Part, ...] = ("decoders", "stores", "files")
-WRONG = ("Traceback (most recent call last)", "Exception ignored", "this is a bug")
+WRONG = (
+    "Traceback (most recent call last)",
+    "Exception ignored",
+    "this is a bug",
+    "the system gives no more memory",
+)
 """What no command says, whatever it is given."""
 
 

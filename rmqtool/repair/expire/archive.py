@@ -52,7 +52,10 @@ def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) ->
         raise UnreadableError(f"cannot ask for free space: {error.strerror}", path=folder) from error
     free = found.f_bavail * found.f_frsize
     if found.f_blocks and free < need:
-        raise UnwritableError(f"not enough space: {need} bytes are needed here, {free} are free", path=folder)
+        raise UnwritableError(
+            f"not enough space: {need} bytes are needed here, {free} are free", path=folder,
+            hint="free that much space, or name another folder: --archive DIR",
+        )  # fmt: skip
 
 
 def write_archive(

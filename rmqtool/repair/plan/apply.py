@@ -215,7 +215,8 @@ class _Run:
 
     def _check_room(self, manifest: Manifest, *, renames: bool = True) -> None:
         self._to_copy = space.to_copy(self._places, manifest, self._folder, renames=renames)
-        space.check_room(space.needed(self._places, self._actions, manifest, self._folder, self._to_copy))
+        needs = space.needed(self._places, self._actions, manifest, self._folder, self._to_copy)
+        space.check_room(needs, self._folder)
 
     def _prepare(self, manifest: Manifest, journal: guard.OpenRuns) -> None:
         """Make the guard, the copies, and the CRCs of bytes to keep; remove all of them on failure."""

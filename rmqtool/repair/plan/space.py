@@ -19,6 +19,9 @@ _SLACK = 1 << 20  # manifest, journal, folders
 _ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
 
 
+_FREE = "free that much space, and run it again"
+
+
 def above(folder: Path) -> Path:
     """The nearest existing folder at or above a path."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
@@ -75,13 +78,14 @@ def needed(
     return needs
 
 
-def check_room(needs: dict[Path, int]) -> None:
-    """Raise UnwritableError, with the numbers, if a file system has less free space than needed."""
+def check_room(needs: dict[Path, int], backup: Path | None) -> None:
+    """Raise UnwritableError, with the numbers, if a file system has less free space than `needed` says."""
     devices: dict[int, tuple[Path, int]] = {}
     for folder, need in needs.items():
         device = folder.stat().st_dev
         first, total = devices.get(device, (folder, 0))
         devices[device] = (first, total + need)
+    place = None if backup is None else above(backup)
     for folder, need in devices.values():
         try:
             status = os.statvfs(folder)
@@ -89,9 +93,10 @@ def check_room(needs: dict[Path, int]) -> None:
             raise UnreadableError(f"cannot ask for free space: {error.strerror}", path=folder) from error
         free = status.f_bavail * status.f_frsize
         if status.f_blocks and free < need:
+            kept = needs[place] if place is not None and place.stat().st_dev == folder.stat().st_dev else 0
             raise UnwritableError(
                 f"not enough space: {need} bytes are needed here, {free} are free", path=folder,
-                hint="name another place for the backup: --backup-dir DIR",
+                hint=_FREE if free < need - kept else "name another place for the backup: --backup-dir DIR",
             )  # fmt: skip
 
 

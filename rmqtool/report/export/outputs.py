@@ -265,12 +265,15 @@ class OutputTarget:
 
     def drop(self, draft: Draft) -> None:
         """Remove a draft. It is called after a failure, so further errors are ignored."""
+        streams = [draft.stream] if draft.compressing is None else [draft.compressing, draft.stream]
         if isinstance(self._filesystem, fs.S3FileSystem):
-            # Closing the stream, or freeing it, would complete the upload: keep a reference for ever.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(draft.stream))
+            # Closing a stream, or freeing it, would complete the upload: keep a reference for ever.
+            for stream in streams:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
             return
-        with suppress(Exception):
-            draft.stream.close()  # ends the upload
+        for stream in streams:
+            with suppress(Exception):
+                stream.close()  # ends the upload
         with suppress(Exception):
             self._filesystem.delete_file(draft.written)
         draft.release()
@@ -312,6 +315,7 @@ class Draft:
 
     Attributes:
         stream: the output stream, a `pyarrow.NativeFile`.
+        compressing: the stream that compresses what is written and writes to `stream`; None without one.
         name: name of the file in its target.
         written: path of the part file.
         path: path of the file after the commit.
@@ -324,6 +328,7 @@ class Draft:
         self._place = place
         self.name = name
         self.stream = stream
+        self.compressing: Any = None
         self.written = written
         self.path = path
         self.size = 0

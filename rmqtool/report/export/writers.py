@@ -224,7 +224,7 @@ class _Bytes(Writer):
         compression = self.form.compression
         self._stream: Any = self.draft.stream
         if compression != "none":
-            self._stream = pa.CompressedOutputStream(self.draft.stream, compression)
+            self._stream = self.draft.compressing = pa.CompressedOutputStream(self.draft.stream, compression)
         head = self.head()
         if head:
             self._stream.write(head)

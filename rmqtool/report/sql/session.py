@@ -2,15 +2,18 @@
 
 DuckDB's configuration forbids files, extensions and Python objects, and is locked before a query runs. Only
 statements that read are accepted. What does not fit the memory limit goes to a new folder for temporary
-files, which is removed at the end.
+files, which is removed at the end. A folder that a killed run has left is removed by the next run.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +37,8 @@ MEMORY_MIN: Final = 64 << 20
 """DuckDB needs about this much for a scan of some threads."""
 _BATCH_ROWS: Final = 2048
 _SIGNALS_S: Final = 0.2  # a signal may arrive just before a wait begins, and wake no thread
+_FOLDER: Final = "rmqtool-sql-"
+_NEW_S: Final = 60
 _READS: Final = ("SELECT", "EXPLAIN")
 """The types of statements that only read: DESCRIBE, SHOW and SUMMARIZE count as SELECT."""
 _UNKNOWN_COLUMN: Final = pattern(
@@ -115,7 +120,10 @@ class Session:
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         spill = "" if self.temp_folder is None else str(self.temp_folder)
-        database: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:")
+        try:
+            database: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:")
+        except _duckdb().OutOfMemoryException as error:  # the system's limit, not that of the query
+            raise MemoryError from error
         for name, value in (
             ("memory_limit", f"{self.memory_bytes}B"),
             ("threads", self.threads),
@@ -174,8 +182,36 @@ def session(memory_bytes: int | None = None, threads: int = 1) -> Iterator[Sessi
     with ExitStack() as stack:
         folder: Path | None = None
         if os.access(gettempdir(), os.W_OK):
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rmqtool-sql-")))
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix=_FOLDER)))
+            _remove_left(folder.parent)
+            with suppress(OSError):  # a file system without locks
+                stack.enter_context(_locked(folder))
         yield Session(memory_bytes or MEMORY_BYTES, max(threads, 1), folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds a lock on a folder, without waiting; the end of the process releases it.
+
+    Raises:
+        OSError: another process holds it, or the folder is a link, is gone, or knows no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_left(place: Path) -> None:
+    """Removes the folders of killed runs of this user; one that is new may not have its lock yet."""
+    for folder in place.glob(f"{_FOLDER}*"):
+        with suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _NEW_S:
+                with _locked(folder):
+                    shutil.rmtree(folder)
 
 
 def _duckdb() -> Any:

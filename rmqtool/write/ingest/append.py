@@ -143,6 +143,12 @@ class InputAppender:
         """Return the counts of what was stored so far."""
         return self._appender.result()
 
+    def last_row(self) -> int:
+        """Return the number of the last row that was stored or left out; 0 before the first."""
+        done = self.result()
+        count = done.rows + done.skipped
+        return self._source.number_of(count - 1) if count else 0
+
     def _found(self, error: WrongRowError) -> RowError:
         return row_error(error.reason, self._source.number_of(error.row), error.column)
 

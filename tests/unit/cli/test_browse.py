@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import shutil
 import struct
 import sys
@@ -620,8 +621,9 @@ def test_help_names_the_keys(cases: Library) -> None:
 
 def test_it_needs_a_terminal(cases: Library) -> None:
     """In a pipe it is a usage error that names other commands."""
-    command = [sys.executable, "-m", "rmqtool", "browse", cases.path("ok_540_clean")]
-    with started(command) as program:
-        out, error = program.communicate(timeout=PATIENCE_S)
-    assert (program.returncode, out) == (2, b"")
-    assert b"browse needs a terminal" in error
+    command = [sys.executable, "-m", "rmqtool", "browse", str(cases.path("ok_540_clean"))]
+    for line in (command, ["sh", "-c", shlex.join(command) + " <&-"]):
+        with started(line) as program:
+            out, error = program.communicate(timeout=PATIENCE_S)
+        assert (program.returncode, out) == (2, b"")
+        assert b"browse needs a terminal" in error

@@ -190,6 +190,22 @@ def test_bug_says_so_in_three_lines(program: list[str]) -> None:
     assert "--debug" in lines[2]
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ImportError("lib.so: failed to map segment from shared object")]
+)
+def test_where_there_is_no_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    """A service or container may limit it: an error that names the limit, not a bug."""
+
+    def refuse(*arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", refuse)
+    assert cli.main(["info"]) == EXIT_INPUT
+    assert "ulimit -v" in capsys.readouterr().err
+
+
 def test_where_no_thread_can_begin(
     cases: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -344,15 +344,20 @@ class TestRefused:
         assert apply(plan, detect(root), backup_dir=tmp_path / "empty").backup == tmp_path / "empty"
 
     def test_no_room(self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with mounted(tmp_path / "small", "size=64k"):
+        with mounted(tmp_path / "small", "size=1m"):
             with (
                 unchanged(root),
-                pytest.raises(UnwritableError, match=r"not enough space: \d+ bytes are needed"),
+                pytest.raises(UnwritableError, match=r"not enough space: \d+ bytes are needed") as caught,
             ):
                 apply(
                     plan_towards(root, wanted_of(root)), detect(root), backup_dir=tmp_path / "small" / "kept"
                 )
+            assert caught.value.hint == "name another place for the backup: --backup-dir DIR"
             assert not list((tmp_path / "small").iterdir())
+            store = copy_tree(root, tmp_path / "small/store")
+            with pytest.raises(UnwritableError, match="not enough space") as caught:
+                apply(plan_towards(store, wanted_of(root)), detect(store), backup_dir=tmp_path / "kept")
+            assert caught.value.hint == "free that much space, and run it again"
 
     @pytest.mark.parametrize("count", ["at first", "to the end"])
     def test_two_mounts_of_one_device(

@@ -274,8 +274,11 @@ def test_an_error_says_what_to_do(
 def test_a_killed_copy_is_in_the_way_by_name(tmp_path: Path, run: Run) -> None:
     store = small_store(tmp_path / "s", 3)
     shutil.copytree(store, tmp_path / f"new{engine.PART}")
+    with StoreWriter.open(tmp_path / f"new{engine.PART}"):  # that of another copy
+        found = run(store, tmp_path / "new")
+        assert (found.code, "another process is writing this copy" in found.err) == (4, True)
     found = run(store, tmp_path / "new")
-    assert (found.code, f"new{engine.PART}" in found.err) == (4, True)
+    assert (found.code, f"delete {tmp_path}/new{engine.PART}" in found.err) == (4, True)
     assert (tmp_path / f"new{engine.PART}" / "commitlog").is_dir()
 
 

@@ -157,7 +157,7 @@ def test_a_topic_to_rename_that_is_not_there(tmp_path: Path, store: Path, run: R
     assert (found.code, found.out["topics"]) == (0, [{"topic": "U", "messages": 9}])
 
 
-@pytest.mark.parametrize("format", ["orc", "parquet"])
+@pytest.mark.parametrize("format", ["orc", "parquet", "csv.gz"])
 def test_a_device_without_space(tmp_path: Path, store: Path, format: str) -> None:
     """One error and exit 3, in a process of its own: libraries have ended it when they were let go of."""
     code = (

@@ -21,14 +21,20 @@ from tests.support.remote import KEY, SECRET, s3_server
 
 Run = Callable[..., Ran]
 PROGRAM = """
-import sys
+import os, sys
+import pyarrow as pa
 from rmqtool.report.export.outputs import OutputTarget
+from rmqtool.report.export.writers import WriterForm, new_writer
 place, name = OutputTarget.of_file(sys.argv[1])
 draft = place.begin(name)
+if sys.argv[2] == "raise":
+    writer = new_writer(draft, WriterForm("records", pa.schema([]), "gzip", 1))
+    draft.compressing.write(os.urandom(6 << 20))
+    draft.abort()
+    del writer
+    raise SystemExit(7)
 draft.stream.write(b"x" * (6 << 20))
 draft.abort()
-if sys.argv[2] == "raise":
-    raise SystemExit(7)
 """
 
 

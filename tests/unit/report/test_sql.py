@@ -289,6 +289,10 @@ def test_what_is_refused(run: Run, cases: Library, tmp_path: Path, sql: str) -> 
 def test_memory_is_bounded(run: Run, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit goes to temporary files, which are gone afterwards, or is an error."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / "rmqtool-sql-of-a-killed-run"
+    left.mkdir()
+    (left / "spilled").touch()
+    os.utime(left, (0, 0))
     rows = "SELECT hash(range)::VARCHAR || repeat('x', 60) AS a FROM range(1500000) ORDER BY a"
     sql = f"SELECT count(*), max(a) IS NULL AS n FROM (SELECT * FROM ({rows}) OFFSET 1400000)"
     found = run(cases.path(REAL), sql, "--memory-limit", "64M")

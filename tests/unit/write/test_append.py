@@ -418,7 +418,7 @@ def test_an_ignored_interrupt_stays_ignored(store: Path) -> None:
 
 def test_what_was_stored_before_the_disk_was_full(store: Path, append: Append, tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk."""
-    path = write_rows(tmp_path / "rows", *numbered(100, delay_level=1))
+    path = write_rows(tmp_path / "rows", {"blank": True}, *numbered(100, delay_level=1))
     with size_limit(8 << 10):
         result = append(store, "--input", path, "--format", "jsonl")
     assert result.code == 3
@@ -427,6 +427,8 @@ def test_what_was_stored_before_the_disk_was_full(store: Path, append: Append, t
     assert 10 < row["messages"] < 60
     with Store.open(store) as opened:
         assert row["messages"] == sum(each.message.body != b"first" for each in opened.messages())
+    last = row["messages"] + 1  # the first row is empty
+    assert f"the rows up to number {last} are stored; continue with --skip-rows {last}" in result.err
 
 
 def test_all_is_stored_though_nobody_reads_the_rows(store: Path, tmp_path: Path) -> None:
