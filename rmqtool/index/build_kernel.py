@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rmqtool.log.compiled import compiled
+from rmqtool.log.intrinsics import prefetch
 from rmqtool.log.store_intrinsics import put_i32, put_i64
 
 # Places in a state: those of index_build
 _BEGIN_TIMESTAMP, _END_TIMESTAMP, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _COUNT, _NEWEST = range(7)
 _ENTRY_WORDS = 10
+_AHEAD = 16  # keys whose slot is fetched before they are put: slots are hit at random
 _DIFF_MAX = (1 << 31) - 1
 
 
@@ -41,6 +43,8 @@ def put_keys(
     known = state[_END_OFFSET] if skip > 0 else -1
     i = first
     while i < len(keys):
+        if i + _AHEAD < len(keys):
+            prefetch(slots, keys[i + _AHEAD].key_hash % len(slots))
         row = rows[keys[i].row]
         physical = row.physical_offset
         if keys[i].kind == n.left_out or physical < state[_END_OFFSET]:
