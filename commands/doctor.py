@@ -97,7 +97,7 @@ def doctor(
     to run next. The text fits 80 columns and 24 lines; --all shows all results in full. Nothing is
     changed, and a broker may be using the store.
 
-    Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
+    Exits with 1 if there is an error or a warning, with 3 when something could not be read or is
     stored in a form rmqtool cannot read. With --nagios: 0 OK, 1 WARNING,
     2 CRITICAL, 3 UNKNOWN.
     """
@@ -210,9 +210,9 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
         "kind": info["kind"],
         "written_by": info["written_by"],
         "verdict": " ".join(doctor_text.verdict(found)),
-        "critical": found.count("critical"),
+        "errors": found.count("error"),
         "warnings": found.count("warning"),
-        "notices": found.count("notice"),
+        "notes": found.count("note"),
         "next": command_line(next_words(found), store),
         "results": [
             {

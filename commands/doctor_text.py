@@ -35,16 +35,16 @@ Command = Callable[[Sequence[str]], str | None]
 
 def verdict(found: Examination) -> Iterator[str]:
     """Yield the sentences that answer: is it damaged, and may a broker start."""
-    numbers = (("warning", found.count("warning")), ("notice", found.count("notice")))
+    numbers = (("warning", found.count("warning")), ("note", found.count("note")))
     counts = [counted(number, what) for what, number in numbers if number]
-    critical = found.count("critical")
+    errors = found.count("error")
     if any(each.name == LOG_MISSING for each in found.diagnoses):
         yield LOG_NOT_FOUND
-    if critical:
+    if errors:
         others = f" Also {' and '.join(counts)}." if counts else ""
-        yield f"Act now: {critical} critical {'result' if critical == 1 else 'results'}.{others}"
+        yield f"Act now: {counted(errors, 'error')}.{others}"
     elif found.count("warning"):
-        yield f"Nothing critical was found, but {' and '.join(counts)}."
+        yield f"No error was found, but {' and '.join(counts)}."
     else:
         what = "Nothing is damaged" if found.missed else "Nothing wrong was found"
         yield f"{what}{f' ({counts[0]})' if counts else ''}."
@@ -65,7 +65,7 @@ def _start_sentence(found: Examination) -> Iterator[str]:
     elif all(start.prediction is not None for start in starts):
         is_lost = any(each.name == OFFSETS_LOST for each in found.diagnoses)
         yield from start_sentences(_predictions(starts), more=bool(found.lost), offsets_lost=is_lost)
-    elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
+    elif any(each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses):
         yield "Do not start the broker before you have read what follows."
     else:
         yield "Whether a start loses messages was not looked at."
@@ -88,7 +88,7 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
     starts = _own_starts(found)
     is_known = starts and all(start.prediction is not None for start in starts)
     is_repairable = each.name.startswith("CL") and BY_CODE[each.name].repair is not None
-    if not (is_repairable and each.severity != "notice" and is_known):
+    if not (is_repairable and each.severity != "note" and is_known):
         return each.cost
     rows = _predictions(starts)
     if in_short and any(map(cost_of_start, rows)):
@@ -146,7 +146,7 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
 
     The others are named with a few words each.
     """
-    wrong = [each for each in found.diagnoses if each.severity != "notice"]
+    wrong = [each for each in found.diagnoses if each.severity != "note"]
     parts = [_Parts(found, each, words) for each in wrong]
 
     def need() -> int:
@@ -167,8 +167,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
                 part.chosen.add(name)
                 said.add(" ".join(more))
     rest = found.diagnoses[len(parts) :]
-    if any(each.severity == "critical" for each in rest) and left < 1 and parts:
-        left += len(parts[0].cost)  # another critical result says more than what the first one costs
+    if any(each.severity == "error" for each in rest) and left < 1 and parts:
+        left += len(parts[0].cost)  # another error says more than what the first one costs
         parts[0].chosen.discard("cost")
     for part in parts:
         yield ""
@@ -303,19 +303,19 @@ def nagios(found: Examination) -> tuple[str, int]:
 
     A part that could not be read is UNKNOWN if nothing worse was found.
     """
-    critical, warnings = found.count("critical"), found.count("warning")
+    errors, warnings = found.count("error"), found.count("warning")
     state, code = "OK", 0
-    if critical:
+    if errors:
         state, code = "CRITICAL", 2
     elif warnings:
         state, code = "WARNING", 1
     elif any(each.is_unread for each in found.diagnoses):
         state, code = "UNKNOWN", 3
     worst = found.diagnoses[0] if found.diagnoses and code else None
-    text = f"{counted(critical, 'critical')}, {counted(warnings, 'warning')}".replace("criticals", "critical")
+    text = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     if worst is not None:
         text += f"; {worst.name} {worst.path}: {worst.message}"
-    numbers = [f"critical={critical};;0", f"warnings={warnings};0"]
+    numbers = [f"errors={errors};;0", f"warnings={warnings};0"]
     if found.disk is not None:
         limits = (found.disk["max_used_ratio"], found.disk["refused_ratio"])
         warning, refused = (f"{100 * ratio:.0f}" for ratio in limits)
@@ -343,9 +343,9 @@ def exposition(found: Examination) -> list[str]:
     state, log, disk = found.info["state"], found.info["commit_log"], found.disk or {}
     metrics = _Metrics(store)
     metrics.add("doctor_results", "Results by severity.", [
-        ({"severity": "critical"}, found.count("critical")),
+        ({"severity": "error"}, found.count("error")),
         ({"severity": "warning"}, found.count("warning")),
-        ({"severity": "notice"}, found.count("notice")),
+        ({"severity": "note"}, found.count("note")),
     ])  # fmt: skip
     metrics.add("doctor_result", "One result; the value is how many findings it stands for.", [
         ({"name": each.name, "severity": each.severity, "certainty": each.certainty}, each.count)

@@ -44,8 +44,7 @@ _ROWS = 25  # topics, queues, groups shown
 _PLACES = 100  # places of findings shown
 _QUEUES_DRAWN = 64
 _NAME, _NAME_LONG = 48, 200
-_LEVELS = {"critical": "bad", "warning": "warn", "notice": "note"}
-_SEVERITY_LEVELS = {"error": "bad", "warning": "warn", "note": "note"}
+_LEVELS = {"error": "bad", "warning": "warn", "note": "note"}
 
 
 def page(
@@ -168,7 +167,7 @@ class _Page:
         seen: set[str] = set()
         for each in self.examination.diagnoses:
             line = self.command(each.command)
-            if line is not None and line not in seen and each.severity != "notice" and len(seen) < 3:
+            if line is not None and line not in seen and each.severity != "note" and len(seen) < 3:
                 seen.add(line)
                 yield _sentence(each.cure or each.message), line
 
@@ -214,7 +213,7 @@ class _Page:
             if place == _PLACES:
                 return
             yield {
-                "code": each.problem.code, "level": _SEVERITY_LEVELS[each.problem.severity],
+                "code": each.problem.code, "level": _LEVELS[each.problem.severity],
                 "severity": each.problem.severity, "message": each.message or each.problem.message,
                 "path": each.path, "offset": each.physical_offset, "length": each.length,
             }  # fmt: skip

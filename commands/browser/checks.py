@@ -23,7 +23,6 @@ from rmqtool.terminal import counted, format_size
 if TYPE_CHECKING:
     from rmqtool.report.doctor.diagnosis import Diagnosis
 
-_STYLES = {"error": "error", "critical": "error", "warning": "warning", "note": "note", "notice": "note"}
 _SHOWN_EVERY = 64 << 20  # bytes between two lines of progress
 
 
@@ -203,7 +202,7 @@ def finding_line(found: Finding) -> Line:
         "offset": number_text(found.physical_offset),
         "message": problem.message + (f" ({detail})" if detail else ""),
     }
-    return Line(cells, _STYLES[problem.severity], found)
+    return Line(cells, problem.severity, found)
 
 
 def diagnosis_line(found: Diagnosis) -> Line:
@@ -215,7 +214,7 @@ def diagnosis_line(found: Diagnosis) -> Line:
         "offset": "",
         "message": found.message,
     }
-    return Line(cells, _STYLES[found.severity], found)
+    return Line(cells, found.severity, found)
 
 
 class FindingView(View):

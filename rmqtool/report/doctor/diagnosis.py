@@ -12,10 +12,10 @@ from rmqtool.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from rmqtool.broker.predict import Prediction
 
-Severity = Literal["critical", "warning", "notice"]
+Severity = Literal["error", "warning", "note"]
 Certainty = Literal["certain", "likely", "possible"]
 
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "notice")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 CERTAINTIES: tuple[Certainty, ...] = ("certain", "likely", "possible")
 STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
@@ -29,8 +29,8 @@ class Diagnosis:
 
     Attributes:
         name: what it is: the code of a finding, or a word such as `disk_full`; the same in every version.
-        severity: critical: messages are lost, or no broker starts, unless somebody acts; warning: needs
-            attention; notice: normal, or explains something.
+        severity: error: messages are lost, or no broker starts, unless somebody acts; warning: needs
+            attention; note: normal, or explains something.
         certainty: certain: it was seen; likely: it was concluded from what was seen; possible: it depends on
             what cannot be seen from here.
         path: the subject, relative to the store root if it lies in the store.
@@ -141,9 +141,9 @@ class Examination:
 
     @property
     def exit_code(self) -> int:
-        """1 if a diagnosis is critical or a warning, 3 if something could not be read, otherwise 0."""
+        """1 if a diagnosis is an error or a warning, 3 if something could not be read, otherwise 0."""
         codes = [EXIT_INPUT if each.is_unread else EXIT_OK for each in self.diagnoses]
-        codes += [EXIT_FINDINGS for each in self.diagnoses if each.severity != "notice"]
+        codes += [EXIT_FINDINGS for each in self.diagnoses if each.severity != "note"]
         return worst_exit_code(*codes)
 
     def count(self, severity: Severity) -> int:
@@ -158,7 +158,7 @@ def next_words(found: Examination) -> tuple[str, ...]:
     first if what is worst needs something else. Without anything wrong it is the command that looks at what
     was not looked at.
     """
-    wrong = [each for each in found.diagnoses if each.severity != "notice" and each.command]
+    wrong = [each for each in found.diagnoses if each.severity != "note" and each.command]
     worst = [each.command for each in wrong if each.severity == wrong[0].severity]
     if any(words[1] in _REPAIRS for words in worst):
         return min((each.command for each in wrong if each.command[1] in _REPAIRS), key=_by_repair)

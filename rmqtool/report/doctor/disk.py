@@ -75,7 +75,7 @@ def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:
     detail = {"used_ratio": ratio}
     if ratio > settings.warning_ratio:
         return Diagnosis(
-            "disk_full", "critical", "certain", path,
+            "disk_full", "error", "certain", path,
             f"{used}; above {settings.warning_ratio:.0%} a broker refuses messages",
             "producers get errors; the broker deletes the oldest files, consumed or not",
             cure, command, detail=detail,
@@ -88,7 +88,7 @@ def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:
         )  # fmt: skip
     if ratio > settings.max_used_ratio:
         return Diagnosis(
-            "disk_deletes_early", "notice", "certain", path,
+            "disk_deletes_early", "note", "certain", path,
             f"{used}; above {settings.max_used_ratio:.0%} a broker deletes expired files at any hour",
             "expired files are deleted at once, not at the hour of deleteWhen", cure, command, detail=detail,
         )  # fmt: skip
@@ -102,7 +102,7 @@ def _fills(path: str, forecast: Forecast, settings: Settings, certainty: Certain
     if refused is None or fit is None or rate is None or fit >= settings.reserved_hours:
         return
     yield Diagnosis(
-        "disk_fills", "warning" if refused < _SOON_MS else "notice", certainty, path,
+        "disk_fills", "warning" if refused < _SOON_MS else "note", certainty, path,
         f"at {format_size(round(rate * 3600))} an hour the disk is {settings.warning_ratio:.0%} full in"
         f" {format_duration(refused)}; it has room for {fit:.0f} h of messages, and the broker wants to keep"
         f" {settings.reserved_hours} h (fileReservedTime)",

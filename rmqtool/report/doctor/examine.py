@@ -265,7 +265,7 @@ def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterato
     ]
     if rows:
         yield Diagnosis(
-            "cannot_read", "critical", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
+            "cannot_read", "error", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
             "nothing is known of its content; a broker that cannot read it either does not start",
             "check permissions, and the kernel's log for errors of the disk",
             count=len(rows), paths=tuple(row["path"] for row in rows[:PATHS_MAX]), is_unread=True,
@@ -277,7 +277,7 @@ def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
     if missed:
         total, start = sum(missed.values()), store.commit_log.min_offset
         yield Diagnosis(
-            "expired_unread", "notice", "certain", "consumequeue",
+            "expired_unread", "note", "certain", "consumequeue",
             f"{total} messages expired before a group read them: the log begins at {start}",
             "these groups never receive them",
             "shows by group how many; keep files longer (fileReservedTime), or make the consumers faster",

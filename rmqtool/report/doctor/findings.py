@@ -63,8 +63,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
 
 def _severity(code: str, severity: str) -> Severity:
     if severity == "note" or code == "UN01":
-        return "notice"
-    return "critical" if severity == "error" and code not in _OF_QUERIES else "warning"
+        return "note"
+    return "error" if severity == "error" and code not in _OF_QUERIES else "warning"
 
 
 def _of_log(codes: Iterable[str]) -> set[str]:
@@ -110,7 +110,7 @@ def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
         of = f"{topics} topic{'s'[topics == 1 :]}"
         text = f"{count} filler{'s'[count == 1 :]} of rmqtool recover in {of}{where}"
         yield Diagnosis(
-            "fillers", "notice", "certain", "commitlog", text,
+            "fillers", "note", "certain", "commitlog", text,
             "each stands for a lost message; consumers that subscribe to * receive it",
             "lists them; consumers ignore messages with this tag",
             ("rmqtool", "dump", STORE, "--tag", TAG, "--fields", FIELDS),

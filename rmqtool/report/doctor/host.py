@@ -211,7 +211,7 @@ def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
     if swapped and host.swappiness is not None and host.swappiness > _SWAPPINESS_MAX:
         whose = "of the broker's memory" if host.broker_swap_bytes is not None else "of memory"
         yield Diagnosis(
-            "swapping", "warning" if host.broker_swap_bytes else "notice", certainty,
+            "swapping", "warning" if host.broker_swap_bytes else "note", certainty,
             "/proc/sys/vm/swappiness",
             f"{format_size(swapped)} {whose} are swapped out, and vm.swappiness is {host.swappiness}",
             "pauses of the broker: its heap comes back from the disk", "keeps the heap in memory",
@@ -222,7 +222,7 @@ def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
         device = host.mount.device if host.mount is not None else ""
         path = f"/sys/class/bdi/{device}/read_ahead_kb"
         yield Diagnosis(
-            "read_ahead", "notice", certainty, path,
+            "read_ahead", "note", certainty, path,
             f"the kernel reads {format_size(host.read_ahead_bytes)} ahead",
             "consumers that read old messages push the newest ones out of the page cache",
             "the line below shows the present value in KiB; 128 to 1024 suit a broker", ("cat", path),
@@ -233,7 +233,7 @@ def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
 def _of_disk(host: Host, folder: str) -> Iterator[Diagnosis]:
     if host.inodes and host.inodes_free < _INODES_MIN:
         yield Diagnosis(
-            "inodes", "critical" if host.inodes_free == 0 else "warning", "certain", folder,
+            "inodes", "error" if host.inodes_free == 0 else "warning", "certain", folder,
             f"{host.inodes_free} of {host.inodes} inodes are free",
             "the broker cannot create its next file, whatever space is free",
             "delete files that are not the broker's", ("df", "-i", folder),
@@ -245,7 +245,7 @@ def _of_disk(host: Host, folder: str) -> Iterator[Diagnosis]:
     where = ("findmnt", "--target", folder)
     if "ro" in mount.options:
         yield Diagnosis(
-            "read_only", "critical", "likely", mount.point, f"the file system ({mount.kind}) is read-only",
+            "read_only", "error", "likely", mount.point, f"the file system ({mount.kind}) is read-only",
             "no broker starts or stores messages here",
             "look in the kernel's log: it changes to read-only after errors of the disk", where,
         )  # fmt: skip
@@ -257,7 +257,7 @@ def _of_disk(host: Host, folder: str) -> Iterator[Diagnosis]:
         )  # fmt: skip
     if mount.kind in _VOLATILE:
         yield Diagnosis(
-            "volatile", "notice", "likely", mount.point,
+            "volatile", "note", "likely", mount.point,
             f"the store lies {_VOLATILE[mount.kind]} ({mount.kind})",
             "it is gone after a restart of the host or of the container", "use a volume on a disk", where,
         )  # fmt: skip
@@ -276,7 +276,7 @@ def _of_limits(store: Store, host: Host, certainty: Certainty) -> Iterator[Diagn
     files = len(layout.commit_log) + sum(map(len, queues)) + len(layout.index_files)
     if host.maps_max is not None and files > host.maps_max * _MAPS_RATIO:
         yield Diagnosis(
-            "maps", "critical" if files > host.maps_max else "warning", certainty,
+            "maps", "error" if files > host.maps_max else "warning", certainty,
             "/proc/sys/vm/max_map_count",
             f"the store has {files} files, and a process may map {host.maps_max}",
             "the broker ends with 'Map failed' when it opens or creates a file", "raises the limit",

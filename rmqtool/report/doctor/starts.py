@@ -86,7 +86,7 @@ def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
     for (name, path, message, cost), brokers in ways.items():
         yield Diagnosis(
             name=name,
-            severity="warning" if name == "start_leaves_messages" else "critical",
+            severity="warning" if name == "start_leaves_messages" else "error",
             certainty="certain" if name == "start_fails" and set(own) <= set(brokers) else "likely",
             path=path,
             message=f"a start of broker {listed(brokers)} {message}",

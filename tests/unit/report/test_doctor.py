@@ -64,10 +64,10 @@ def names(found: Examination) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sample(SOUND, 3))
-def test_a_sound_store_has_nothing_critical(name: str, cases: Library) -> None:
+def test_a_sound_store_has_only_notes(name: str, cases: Library) -> None:
     """Neither a warning; and a start of its broker loses nothing."""
     found = examined(cases.path(name))
-    assert [each for each in found.diagnoses if each.severity != "notice"] == []
+    assert [each for each in found.diagnoses if each.severity != "note"] == []
     assert found.exit_code == EXIT_OK
     own = [start for start in found.starts if start.broker in found.info["written_by_candidates"]]
     assert own and all(start.error is None and start.prediction is not None for start in own)
@@ -95,21 +95,21 @@ def check_damage(name: str, store: Path) -> None:
     ranks = [each.rank for each in found.diagnoses]
     assert ranks == sorted(ranks)
     errors = {code for code in codes if BY_CODE[code].severity == "error" and not code.startswith("IX")}
-    assert errors <= {each.name for each in found.diagnoses if each.severity == "critical"}
+    assert errors <= {each.name for each in found.diagnoses if each.severity == "error"}
     worst = max((BY_CODE[code].exit_code for code in codes), default=EXIT_OK)
     assert found.exit_code == worst or (found.exit_code, worst) == (EXIT_FINDINGS, EXIT_OK)
     for each in found.diagnoses:
         assert each.severity in SEVERITIES and each.certainty in CERTAINTIES
         assert each.message and each.cost and each.path
-        if each.severity != "notice":
+        if each.severity != "note":
             assert each.cure or each.command
 
 
 @pytest.mark.parametrize("name", OTHER_KINDS)
 def test_other_forms_are_named_and_not_damage(name: str, cases: Library) -> None:
-    """DLedger, RocksDB, tiered storage: nothing is critical; the code says that a part was not read."""
+    """DLedger, RocksDB, tiered storage: nothing is an error; the code says that a part was not read."""
     found = examined(cases.path(name))
-    assert not found.count("critical")
+    assert not found.count("error")
     if found.info["unsupported"]:
         assert found.exit_code == EXIT_INPUT
         assert "UN01" in names(found)
@@ -235,7 +235,7 @@ def test_all_results_are_shown_on_request(cases: Library, tmp_path: Path, capfd:
     short = capfd.readouterr().out
     main(["doctor", str(root), "--no-host", "--all"])
     full = capfd.readouterr().out
-    blocks = re.findall(r"^(?:CRITICAL|WARNING|NOTICE), \w+: (\w+)", full, re.MULTILINE)
+    blocks = re.findall(r"^(?:ERROR|WARNING|NOTE), \w+: (\w+)", full, re.MULTILINE)
     assert {"CL21", "CQ03", "CP04"} <= set(blocks)
     assert "rmqtool doctor --all" in " ".join(short.split())
     for name in blocks:
@@ -260,10 +260,10 @@ def test_json_has_everything(cases: Library, capfd: Capture) -> None:
     assert main(["doctor", str(store), "--format", "json"]) == EXIT_FINDINGS
     found = json.loads(capfd.readouterr().out)
     first = next(each for each in found["results"] if each["name"] == "start_fails")
-    assert first["severity"] == "critical" and first["certainty"] == "certain"
+    assert first["severity"] == "error" and first["certainty"] == "certain"
     assert first["path"] == "commitlog/00000000000003145728"
     assert first["command"] == shlex.join(["rmqtool", "recover", str(store)])
-    assert found["critical"] >= 2 and found["verdict"].startswith("Act now")
+    assert found["errors"] >= 2 and found["verdict"].startswith("Act now")
     assert [start["loads"] for start in found["starts"]] == [False] * 3
     sizes = next(each for each in found["results"] if each["name"] == "CL21")
     assert sizes["detail"]["expected_bytes"] == 1 << 20 and sizes["count"] == 1
@@ -278,7 +278,7 @@ def test_a_single_file_and_an_archive(cases: Library, tmp_path: Path, capfd: Cap
         assert main(["doctor", path, "--format", "json"]) == EXIT_FINDINGS
         found = json.loads(capfd.readouterr().out)
         damage = next(each for each in found["results"] if each["name"] == "CL04")
-        assert damage["severity"] == "critical"
+        assert damage["severity"] == "error"
         is_whole = path == archive  # of a part nothing is repaired
         assert ("recover LOCAL_COPY" if is_whole else "problems CL04") in (damage["command"] or "")
         assert (path == archive) == any("disk" in each["what"] for each in found["not_looked_at"])
@@ -287,7 +287,7 @@ def test_a_single_file_and_an_archive(cases: Library, tmp_path: Path, capfd: Cap
 def test_what_does_not_fit_the_limit_is_named(cases: Library) -> None:
     """The ends of queues and index are looked at then, and the start by names and sizes."""
     found = examined(cases.path("ok_540_clean"), read_limit=64 << 10)
-    assert not found.count("critical") and not found.count("warning")
+    assert not found.count("error") and not found.count("warning")
     whats = " ".join(each.what for each in found.omissions)
     for part in ("commit log", "units of the queues", "entries of the index", "start of broker"):
         assert part in whats
@@ -336,13 +336,13 @@ def test_a_store_of_two_terabytes(cases: Library, tmp_path: Path, monkeypatch: p
     assert any("of the commit log's 2.0 TiB" in what for what in whats)
     assert "which messages a lost timer log or timercheck costs" in whats
     assert sum(read) <= found.read_limit_bytes
-    assert not found.count("critical"), found.diagnoses
+    assert not found.count("error"), found.diagnoses
     missing = store / "commitlog" / f"{1000 * size:020}"
     missing.unlink()
     with Store.open(store) as opened:
         found = examine(opened)
     gap = next(each for each in found.diagnoses if each.name == "CL20")
-    assert gap.severity == "critical" and gap.path == f"commitlog/{missing.name}"
+    assert gap.severity == "error" and gap.path == f"commitlog/{missing.name}"
 
 
 @pytest.mark.parametrize(("ratio", "name"), [(10, "disk_deletes_early")])
@@ -382,7 +382,7 @@ def test_one_line_for_nagios(name: str, state: str, code: int, cases: Library, c
     text, _, numbers = line.partition(" | ")
     assert text.startswith(f"RMQTOOL {state} - ") and "|" not in text
     found = dict(number.split("=") for number in numbers.split(" "))
-    assert int(found["critical"].split(";")[0]) == (0 if code != 2 else int(text.split()[3]))
+    assert int(found["errors"].split(";")[0]) == (0 if code != 2 else int(text.split()[3]))
     assert found["time"].endswith("s")
     assert code == 3 or re.fullmatch(r"\d+%;75;90;0;100", found["disk_used"])  # no file, no disk
 
@@ -433,7 +433,7 @@ def test_metrics_for_prometheus(store_copy: Callable[[str], Path], tmp_path: Pat
         assert ("store", str(store)) in labels
         by_name.setdefault(name, {})[labels - {("store", str(store))}] = value
     severities = by_name["rmqtool_doctor_results"]
-    assert severities[frozenset({("severity", "critical")})] == found["critical"]
+    assert severities[frozenset({("severity", "error")})] == found["errors"]
     assert len(by_name["rmqtool_doctor_result"]) == len(found["results"])
     assert by_name["rmqtool_doctor_start_loads"] == {
         frozenset({("broker", start["broker"])}): 0 for start in found["starts"]
@@ -541,10 +541,10 @@ def test_a_host_that_explains_nothing(cases: Library, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "name", "severity"),
-    [({"dirty": 4_000_000}, "dirty_pages", "warning"), ({"swap_free": 4_000_000}, "swapping", "notice"),
-     ({"read_ahead": 8192}, "read_ahead", "notice"), ({"options": "ro,relatime"}, "read_only", "critical"),
+    [({"dirty": 4_000_000}, "dirty_pages", "warning"), ({"swap_free": 4_000_000}, "swapping", "note"),
+     ({"read_ahead": 8192}, "read_ahead", "note"), ({"options": "ro,relatime"}, "read_only", "error"),
      ({"options": "rw,sync"}, "mount_sync", "warning"), ({"kind": "nfs4"}, "network_file_system", "warning"),
-     ({"kind": "tmpfs"}, "volatile", "notice"), ({"maps": 10}, "maps", "critical")],
+     ({"kind": "tmpfs"}, "volatile", "note"), ({"maps": 10}, "maps", "error")],
 )  # fmt: skip
 def test_what_a_host_explains(
     given: dict[str, Any], name: str, severity: str, cases: Library, tmp_path: Path
@@ -629,17 +629,15 @@ def test_messages_that_expired_unread_are_told(cases: Library, capfd: Capture) -
 @pytest.mark.parametrize(
     "name", ["bad_cl03_body_crc", "bad_cq09_extension_cut", "bad_dl02_entry_number", "without config"]
 )
-def test_all_critical_results_are_on_the_screen(
-    cases: Library, tmp_path: Path, capfd: Capture, name: str
-) -> None:
+def test_all_errors_are_on_the_screen(cases: Library, tmp_path: Path, capfd: Capture, name: str) -> None:
     """As many as the verdict counts; the worst with what to do; what is only named has a few words."""
     root = cases.copy("ok_540_clean", tmp_path / "s") if name == "without config" else cases.path(name)
     if name == "without config":
         shutil.rmtree(root / "config")
     main(["doctor", str(root), "--no-host"])
     lines = capfd.readouterr().out.splitlines()
-    count = int(re.match(r"verdict   Act now: (\d+) critical", lines[0])[1])  # type: ignore[index]
-    blocks = [number for number, line in enumerate(lines) if line.startswith("CRITICAL, ")]
+    count = int(re.match(r"verdict   Act now: (\d+) error", lines[0])[1])  # type: ignore[index]
+    blocks = [number for number, line in enumerate(lines) if line.startswith("ERROR, ")]
     assert len(blocks) + sum(line.startswith("also ") for line in lines) >= count > 1
     until = blocks[1] if len(blocks) > 1 else len(lines)
     assert any(line.startswith("  do ") for line in lines[blocks[0] : until])
@@ -649,7 +647,7 @@ def test_all_critical_results_are_on_the_screen(
 
 @pytest.mark.usefixtures("roomy")
 def test_next_is_the_cure_of_what_is_worst(cases: Library, tmp_path: Path) -> None:
-    """Lost offsets are critical; a header of the index, which rebuild repairs, is not."""
+    """Lost offsets are an error; a header of the index, which rebuild repairs, is not."""
     root = cases.copy("bad_ix01_header", tmp_path / "store")
     assert next_words(examined(root)) == ("rmqtool", "rebuild", "STORE")
     for path in (root / "config").glob("consumerOffset.json*"):
