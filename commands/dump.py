@@ -113,7 +113,7 @@ def dump(
     """
     from rmqtool.report.dump.kinds import Dump
 
-    _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
+    _check(explain=explain is not None, raw=raw, stats_only=stats_only, gaps=gaps, output=output)
     if raw and shown.shapes_rows:
         raise UsageError("--raw writes stored bytes; --format, --fields and --body are for rows")
     for what_else in ("--explain", "--stats-only", "--gaps"):
@@ -131,6 +131,8 @@ def dump(
             shown.only_rows(f"--what {kind}")
         if (raw or stats_only) and kind != "commitlog":
             raise UsageError("--raw and --stats-only are for the records of a commit log")
+        if gaps and kind not in ("commitlog", "consumequeue"):
+            raise UsageError("--gaps is for a commit log and for consume queues")
         if explain is not None:
             return _explain(task, kind, explain, writer)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
@@ -208,9 +210,9 @@ def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
     return EXIT_FINDINGS if found.problems else EXIT_OK
 
 
-def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -> None:
-    if explain + raw + stats_only > 1:
-        raise UsageError("--explain, --raw and --stats-only exclude each other")
+def _check(*, explain: bool, raw: bool, stats_only: bool, gaps: bool, output: Path | None) -> None:
+    if explain + raw + stats_only + gaps > 1:
+        raise UsageError("--explain, --raw, --stats-only and --gaps exclude each other")
     if output is not None and not raw:
         raise UsageError("--output needs --raw", hint="rows are written to standard output: dump ... > FILE")
 

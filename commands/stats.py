@@ -221,10 +221,12 @@ def stats(
 
 def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
     """Raise UsageError if only lag is requested and messages are selected too."""
-    if names and "group" in names and is_alone and (selection.tags or selection.keys or selection.filter):
+    limits = (selection.since, selection.until, selection.from_offset, selection.to_offset)
+    has_others = selection.tags or selection.keys or selection.filter or limits != (None,) * len(limits)
+    if names and "group" in names and is_alone and has_others:
         raise UsageError(
-            "--by group cannot be used with --tag, --key or --filter: lag counts all messages of a queue",
-            hint="select with --topic and --queue",
+            "--by group selects only by --topic and --queue: lag counts all messages of a queue",
+            hint="--at shows the lag of an earlier time",
         )
 
 

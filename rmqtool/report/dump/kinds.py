@@ -231,10 +231,13 @@ class Dump:
         """One structure as annotated bytes.
 
         Raises:
-            UsageError: a kind that has none, or more or fewer than one queue is selected.
+            UsageError: a kind that has none, more is selected than one queue, or no queue of queues.
             InputError: nothing is at the offset, or it cannot be read.
         """
         layout, tz = self.store.layout, self.form.tz
+        queues_only = Selection(topics=self.selection.topics, queues=self.selection.queues)
+        if self.reverse or self.selection != (queues_only if what == "consumequeue" else Selection()):
+            raise UsageError("--explain shows one structure; only a consume queue is selected with it")
         match what:
             case "commitlog":
                 from rmqtool.report.dump import place

@@ -127,11 +127,13 @@ class OutputTarget:
         Raises:
             UsageError: an invalid URL.
             MissingCodecError: a package for it is not installed.
-            UnwritableError: its file system cannot be reached.
+            UnwritableError: its file system cannot be reached, or its name is not UTF-8.
         """
         text = local_path(text) or text
         if not is_url(text):
-            return cls(fs.LocalFileSystem(), str(Path(text).absolute()), "local", text)
+            base = str(Path(text).absolute())
+            _check_name(base)
+            return cls(fs.LocalFileSystem(), base, "local", text)
         from rmqtool.storage.remote import arrow_filesystem
 
         url = parse(text)
@@ -154,6 +156,7 @@ class OutputTarget:
             path = Path(text)
             if not path.name:
                 raise UsageError(f"--output {text!r} names no file")
+            _check_name(text)
             return cls.of_folder(str(path.parent)), path.name
         head, mark, query = text.partition("?")
         folder, _, name = head.rpartition("/")
@@ -304,6 +307,16 @@ class OutputTarget:
         if self._kind == "local" and isinstance(error, OSError) and error.errno:
             return os.strerror(error.errno)
         return self._mask(_first_line(error))
+
+
+def _check_name(path: str) -> None:
+    """Raises UnwritableError for a name that pyarrow cannot open."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise UnwritableError(
+            "cannot write: the name is not UTF-8", path=path, hint="name another file or folder"
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

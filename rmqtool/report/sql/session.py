@@ -115,6 +115,7 @@ class Session:
 
     def split(self, text: str) -> list[str]:
         """The queries of a text, in their order. Raises UsageError for one that cannot be parsed."""
+        _check_text(text)
         with closing(self._connect()) as database, _explained(None):
             return [each.query for each in database.extract_statements(text)]
 
@@ -228,10 +229,19 @@ def _literal(value: object) -> str:
     return str(value).lower()
 
 
-def _check(database: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raises UsageError unless a text is one statement that reads."""
+def _check_text(sql: str) -> None:
+    """Raises UsageError for a text that DuckDB does not take."""
     if "\0" in sql:
         raise UsageError("the query has a character 0")
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the query is not UTF-8") from None
+
+
+def _check(database: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises UsageError unless a text is one statement that reads."""
+    _check_text(sql)
     statements = database.extract_statements(sql)
     if not statements:
         raise UsageError("the query is empty")

@@ -457,6 +457,8 @@ def test_a_live_store_is_read_to_its_end(
     [("--raw", "--stats-only"), ("--raw", "--explain", "0"), ("--what", "index", "--raw"),
      ("--raw", "--fields", "tags"), ("--raw", "--body", "none"), ("--raw", "--format", "csv"),
      ("--what", "config", "--explain", "0"), ("--what", "checkpoint", "--topic", "T"),
+     ("--explain", "0", "--topic", "T"), ("--explain", "0", "--reverse"), ("--raw", "--gaps"),
+     ("--what", "config", "--gaps"),
      ("--what", "timer", "--tag", "T"), ("--what", "consumequeue", "--since", "1"),
      ("--since", "soon"), ("--since", "2", "--until", "1"), ("--since", "1772366400")],
 )  # fmt: skip

@@ -140,6 +140,14 @@ def test_every_form_of_a_local_url(
     assert not (tmp_path / "file:").exists()
 
 
+@pytest.mark.parametrize("name", ["\udcff.csv", "\udcff/a.csv"])
+def test_a_name_that_is_not_utf_8(tmp_path: Path, store: Path, run: Run, name: str) -> None:
+    """Arrow cannot open it: nothing is left of it."""
+    found = run(store, "--output", tmp_path / name)
+    assert (found.code, "the name is not UTF-8" in found.err) == (3, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"s"}
+
+
 def test_a_copy_has_no_url(tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(store, "--output", "s3://bucket/new", command="copy").code == 2

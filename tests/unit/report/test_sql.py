@@ -268,6 +268,7 @@ REFUSED = (
     "SELECT * FROM sys", "SELECT * FROM scans", "DELETE FROM messages", "DROP VIEW messages", "CHECKPOINT",
     "SELECT 1; SELECT 2", "SELECT", "SELECT colour FROM messages", "SELECT ''''''' FROM messages", ";",
     "SELECT CAST(topic AS INT) FROM messages", "SELECT error('x')", "SELECT \0", "PREPARE x AS SELECT 1",
+    "SELECT '\udcff'",
     "SELECT * FROM query('COPY (SELECT 1) TO ''{path}''')", "SELECT * FROM read_duckdb('{old}')",
 )  # fmt: skip
 

@@ -122,6 +122,7 @@ def test_what_is_not_there(small: Path, stats: Stats) -> None:
         (("--at", "now", "--time-field", "born", "--since", "today"), 2),
         (("--fields", "nothing"), 2), (("--until", "2000", "--since", "2001"), 2),
         (("--all", "--limit", str(1 << 63)), 2), (("--by", "group", "--tag", "x"), 2),
+        (("--by", "group", "--since", "1"), 2), (("--by", "group", "--to-offset", "1"), 2),
         (("--by", "group,topic", "--key", "x"), 2), (("--by", "group", "--filter", "a = 1"), 2),
     ],
 )  # fmt: skip
