@@ -155,7 +155,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "does not compare the two; writes the stored offset to queues and index", _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     Problem("CL07", "zombie tail", "warning", "older records follow newer ones: the remains of a truncated log",
             "treats them as valid if they start exactly at the end", "rmqtool recover STORE: truncates the log here and zeroes what follows", "CommitLog#recoverAbnormally"),
-    Problem("CL08", "zeroed page", "error", "whole zeroed pages inside a record or between records",
+    Problem("CL08", "zeroed page", "error", "no record can be read here, and whole pages are zero",
             _LOG_STOP, _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     Problem("CL09", "property CRC", "error", "the record does not match its property CRC",
             "treats it as the end of the log with forceVerifyPropCRC; otherwise does not check", _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),

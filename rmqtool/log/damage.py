@@ -3,9 +3,8 @@
 The only place where damage of the log gets its code, and where the torn-tail rule stands. Callers supply
 facts: the status bits of records, and whether the log ends at a place.
 
-A record has the codes of its status bits (`CODE_BY_STATUS`, `record_codes`); a lost page in it is CL08
-instead of CL03 (`run_code`). Both engines call `corrupt_range` where no sound record is; the code follows
-from the bytes:
+A record has the codes of its status bits (`CODE_BY_STATUS`, `record_codes`), also if a page of its body was
+lost. Both engines call `corrupt_range` where no sound record is; the code follows from the bytes:
 
     all bytes zero               zero hole (CL02)
     whole 4096-byte pages zero   zeroed page (CL08)
@@ -109,14 +108,6 @@ def record_codes(frames: Frames, dispatch: Dispatch) -> Iterator[tuple[str, Arra
     yield "CL17", frames.rows["store_timestamp"] <= 0
 
 
-def run_code(code: str, source: ByteSource, start: int, stop: int) -> str:
-    """The code of the positions [start, stop) of a file, whose records all have `code`.
-
-    A body that does not match its CRC because a page was lost is CL08.
-    """
-    return "CL08" if code == "CL03" and _has_zero_page(source, start, stop) else code
-
-
 def corrupt_range(
     source: ByteSource, file_from_offset: int, start: int, stop: int, reason: Reason, *, to_end: bool,
     entry_header: int = 0,
@@ -130,7 +121,7 @@ def corrupt_range(
     last = nonzero_end(source, start, stop)
     if last <= start:
         code = "CL02"
-    elif _has_zero_page(source, start, stop):
+    elif has_zero_page(source, start, stop):
         code = "CL08"
     else:
         code = "CL05" if reason is Reason.MAGIC else "CL04"
@@ -190,7 +181,7 @@ def zeros_code(*, ends_log: bool, is_whole_file: bool) -> str:
     return "CL02" if is_whole_file else "CL11"
 
 
-def _has_zero_page(source: ByteSource, start: int, stop: int) -> bool:
+def has_zero_page(source: ByteSource, start: int, stop: int) -> bool:
     """Whether a whole page of zeros touches the positions [start, stop) of the file.
 
     A lost page begins wherever the page does, often in the middle of a record whose last bytes

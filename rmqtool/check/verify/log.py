@@ -34,7 +34,7 @@ from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body, filler
 from rmqtool.formats.java import java_utf8_decode, tags_code
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
-from rmqtool.log.damage import full_status, record_codes, run_code
+from rmqtool.log.damage import full_status, has_zero_page, record_codes
 from rmqtool.log.dispatch import ENDS_IN_ZEROS, Dispatch, dispatch_columns
 from rmqtool.log.events import BODY_CRC, PROPERTIES_UNSOUND, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
@@ -263,8 +263,8 @@ class LogCheck:
                 first, last = int(marked[low]), int(marked[high - 1])
                 start = int(rows["physical_offset"][first])
                 stop = int(rows["physical_offset"][last]) + int(rows["size"][last])
-                actual = run_code(code, source, start - base, stop - base)
-                scan.add_records(actual, where, start, stop, last - first + 1)
+                zeroed = code == "CL03" and has_zero_page(source, start - base, stop - base)
+                scan.add_records(code, where, start, stop, last - first + 1, zeroed=zeroed)
                 if code == "CL13" and last == len(rows) - 1:
                     scan.unsound_last = scan.findings[-1]
 

@@ -71,20 +71,25 @@ class ScannedFile:
     _last_of: dict[str, int] = field(default_factory=dict)
     _count_of: Counter[str] = field(default_factory=Counter)
 
-    def add_records(self, code: str, where: str, start: int, stop: int, records: int) -> None:
-        """A finding on `records` records in [start, stop), physical offsets; joined to its neighbour."""
+    def add_records(
+        self, code: str, where: str, start: int, stop: int, records: int, *, zeroed: bool = False
+    ) -> None:
+        """A finding on `records` records in [start, stop), physical offsets; joined to its neighbour.
+
+        `zeroed`: whole pages of them are zero, which says how the damage came about.
+        """
         place = self._last_of.get(code)
         if place is not None:
             last = self.findings[place]
             low, length = last.physical_offset or 0, last.length or 0
             joins = low + length + self.file.entry_header == start and last is not self.unsound_last
             if joins or self._count_of[code] >= REGIONS_MAX:
-                count = last.detail["records"] + records
-                self.findings[place] = finding(code, where, low, stop - low, records=count)
+                count, zeroed = last.detail["records"] + records, zeroed or "zeroed" in last.detail
+                self.findings[place] = _of_records(code, where, low, stop, count, zeroed=zeroed)
                 return
         self._last_of[code] = len(self.findings)
         self._count_of[code] += 1
-        self.findings.append(finding(code, where, start, stop - start, records=records))
+        self.findings.append(_of_records(code, where, start, stop, records, zeroed=zeroed))
 
     def add_bad(self, bad: CorruptRange) -> None:
         """Add a corrupt range; beyond REGIONS_MAX it is merged into the last one."""
@@ -110,6 +115,13 @@ class ScannedFile:
         """Whether the file holds anything but zeros."""
         return bool(self.records or self.blanks or self.unreadable or any(
             bad.nonzero_end > bad.physical_offset for bad in self.bad))  # fmt: skip
+
+
+def _of_records(code: str, where: str, start: int, stop: int, records: int, *, zeroed: bool) -> Finding:
+    if not zeroed:
+        return finding(code, where, start, stop - start, records=records)
+    found = finding(code, where, start, stop - start, records=records, zeroed=True)
+    return replace(found, message=f"{found.problem.message}: whole pages of it are zero")
 
 
 def judge(context: Context, scan: ScannedFile, *, ends_log: bool) -> Iterator[Finding]:

@@ -19,6 +19,8 @@ from rmqtool.formats.consume_queue import UNIT
 from rmqtool.formats.index import decode_header
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import LOG_FILE_SIZE, file_name, patch, write_log
 from tests.support.stores import Library, case, real_cases
 from tests.support.sweep import sample
@@ -28,6 +30,24 @@ pytestmark = pytest.mark.sweep
 
 OK_CASES = tuple(name for name in real_cases() if name.startswith("ok_"))
 QUEUE_FILE = f"consumequeue/TopicTest/1/{file_name(0)}"
+
+
+def test_a_lost_page_of_a_body_has_the_same_code_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`verify`, `doctor`, `dump` and `recover` find one damage, of one kind, at one place."""
+    root = tmp_path / "store"
+    with StoreWriter.create(root, commit_log_file_size=1 << 16, auto_create_queues=1) as writer:
+        results = [writer.put(NewMessage("T", body)) for body in (b"a", b"b" * 20_000, b"c")]
+    place = results[1].physical_offset
+    patch(root / "commitlog" / file_name(0), 8192, bytes(4096))
+    (found,) = (each for each in findings_of(root) if each.problem.severity == "error")
+    assert (found.problem.code, found.physical_offset) == ("CL03", place)
+    assert found.message == "the body does not match its CRC: whole pages of it are zero"
+    for words, code in ((("doctor",), 1), (("dump", "--json"), 1), (("recover", "--json"), 1)):
+        assert main([words[0], str(root), *words[1:]]) == code
+        text = "".join(capsys.readouterr())
+        assert "CL03" in text and "CL08" not in text, words
 
 
 def rows_of(findings: list[Finding]) -> list[dict[str, object]]:
