@@ -33,6 +33,9 @@ def is_store(root: Path, listing: Listing) -> bool:
 
 def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
     """The error for a folder without a store; its hint names a store nearby if there is one."""
+    if "manifest.json" in listing.names(path) and listing.folders(path) & {"files", "ranges"}:
+        how = "its README.txt shows how to read it, and how to undo the repair"
+        return NotAStoreError("this is the backup of a repair, not a store", path=path, hint=how)
     hint = root_hint(path)
     if hint is not None:
         return NotAStoreError("this is a part of a store", path=path, hint=hint)

@@ -251,6 +251,7 @@ class _Run:
             disk.take_owner(folder, self._places.root)
             disk.sync_folder(folder.parent)
         backup.set_manifest(manifest)
+        backup.set_readme(self._places, manifest)
         guard.write_journal(self._places, (*journal, (manifest.run, str(folder))))
         if not self._really_renames(folder):
             self._check_room(manifest, renames=False)

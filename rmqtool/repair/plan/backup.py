@@ -3,6 +3,7 @@
     manifest.json     what the run changes, and the state of each file before; written first
     files/PATH        whole files: copied here, or moved here when another takes their place
     ranges/PATH       the ranges of a file that change in place, each at its own offset, holes between them
+    README.txt        how to read and to restore it, for a person
     copied.json       CRCs of every file and range that is kept; what is moved here and is not a file, as a
                       link or a folder, has none. From here on the store changes
     applied.json      the fingerprint of the store when all was done
@@ -19,11 +20,12 @@ import stat
 import time
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rmqtool.command_line import command_line
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan.action import IN_PLACE, Action
@@ -38,9 +40,12 @@ from rmqtool.repair.plan.documents import (
 )
 from rmqtool.repair.plan.fingerprint import Fingerprint
 from rmqtool.repair.plan.guard import OpenRuns, check_runs
-from rmqtool.repair.plan.paths import Places
+from rmqtool.repair.plan.paths import LOG_RANK, Places
+from rmqtool.storage import durable as disk
 
 VERSION = 1
+README = "README.txt"
+_RANGES_NAMED = 20  # in the README
 MANIFEST, _COPIED, _APPLIED, _UNDOING, _UNDONE = (
     "manifest.json", "copied.json", "applied.json", "undoing", "undone",
 )  # fmt: skip
@@ -204,6 +209,11 @@ class Backup:
         """Record the changes that the run will make."""
         self._put(MANIFEST, asdict(manifest))
 
+    def set_readme(self, places: Places, manifest: Manifest) -> None:
+        """Say in a file how to read the backup, and how to restore the store."""
+        text = "\n".join(_readme(self, places, manifest)) + "\n"
+        disk.write_new(self.folder / README, text.encode("utf-8", "surrogateescape"))
+
     def set_copied(self, crcs: Crcs) -> None:
         """Record that all copies are made, with their CRCs and those of files that will be moved here."""
         self._put(_COPIED, {"manifest_crc32": self._manifest_crc(), **crcs._asdict()})
@@ -307,6 +317,45 @@ class Backup:
         """Whether the folder belongs to a run with nothing left to restore."""
         begun = any(self.folder.glob(f"{MANIFEST}*"))
         return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
+
+
+def _readme(backup: Backup, places: Places, manifest: Manifest) -> Iterator[str]:
+    """The lines of the README."""
+    undo = places.command("recover", "--undo", str(backup.folder))
+    yield f"What rmqtool {manifest.command} replaced, cut or deleted in this store:"
+    yield f"    {command_line(manifest.store)}"
+    yield ""
+    yield "To restore the store, as long as no broker has written to it:"
+    yield f"    {undo}"
+    yield ""
+    yield "files/    whole files, under their paths in the store"
+    yield "ranges/   files of which a part was changed: the former bytes of this part, each at its"
+    yield "          own offset. The rest of such a file is empty, and rmqtool reports it as damaged."
+    yield ""
+    yield "A backup has only what was changed: it is not a store. rmqtool dump reads its files one by one."
+    log = [entry for entry in manifest.entries if places.rank(entry.path) == LOG_RANK]
+    starts = [(entry, start) for entry in log for start, _ in entry.kept_ranges]
+    if starts:
+        yield "What was changed in the commit log, byte by byte:"
+    for entry, start in starts[:_RANGES_NAMED]:
+        offset = int(Path(entry.path).name) + start if Path(entry.path).name.isdecimal() else start
+        yield f"    {_dump(backup.kept(places, entry), '--explain', str(offset))}"
+    if len(starts) > _RANGES_NAMED:
+        yield f"    and {len(starts) - _RANGES_NAMED} more: see ranges in {MANIFEST}"
+    others = [entry for entry in manifest.entries if entry.what == "file" and entry.moved]
+    for title, top in (
+        ("A queue", "consumequeue/"),
+        ("An index file", "index/"),
+        ("A file of the log", "commitlog/"),
+    ):
+        found = next((entry for entry in others if entry.path.startswith(top)), None)
+        if found is not None:
+            yield f"{title}, for example:"
+            yield f"    {_dump(backup.kept(places, found))}"
+
+
+def _dump(path: Path, *words: str) -> str:
+    return command_line("rmqtool", "dump", str(path), *words)
 
 
 def _is_possible(entry: Entry) -> bool:

@@ -128,7 +128,7 @@ def test_a_sound_store_needs_nothing(cases: Library, capsys: pytest.CaptureFixtu
 
 
 def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The way of an operator: look, write the plan, do it, look again, go back."""
+    """The way of an operator: look, write the plan, do it, look again, read the backup, go back."""
     root, plan, backup = store_copy("gap_cl02_zero_hole"), tmp_path / "plan", tmp_path / "backup"
     before = codes(root)
     code, shown, note = run(capsys, root, "--write-plan", plan)
@@ -141,6 +141,12 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
     assert run(capsys, root, "--plan", plan)[0] == 4
     assert codes(root) == set()
     assert undo == f"rmqtool recover {root} --undo {backup}"
+    assert main(["info", str(backup)]) == 3 and "README.txt" in capsys.readouterr().err
+    lines = [line.strip() for line in (backup / "README.txt").read_text("utf-8").splitlines()]
+    assert undo in lines and any(line.endswith(" --explain 76607") for line in lines)
+    for line in lines:
+        if line.startswith("rmqtool dump "):
+            assert main(shlex.split(line)[1:]) < 2 and len(capsys.readouterr().out.splitlines()) > 3, line
     code, found = report(capsys, root, "--undo", backup)
     assert code == 0 and found["backup"] == str(backup)
     assert codes(root) == before
