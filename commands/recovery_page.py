@@ -165,9 +165,14 @@ If no queue file or no index file is left, their sizes are unknown: `recover` sa
 sizes. A broker that is configured with other sizes does not load these files. In that case, give its
 configuration with `--broker-conf`.
 
-Without `--backup-dir` the backup is next to the store. With `--fill none` the log ends at the first hole,
-and the messages after it are written to a file for `rmqtool append`. With `--mode broker --broker 5.4` the
-log ends where that broker would end it, but the backup keeps everything that is given up.
+Without `--backup-dir` the backup is next to the store. Its README.txt shows how to undo the repair, and how
+to read what was replaced: `rmqtool dump BACKUP/ranges/commitlog/FILE --explain OFFSET` shows a record that
+was changed, byte by byte, and `rmqtool dump BACKUP/files/FILE` a queue or an index file. A backup has only
+what was changed, so it is not a store.
+
+With `--fill none` the log ends at the first hole, and the messages after it are written to a file for
+`rmqtool append`. With `--mode broker --broker 5.4` the log ends where that broker would end it, but the
+backup keeps everything that is given up.
 
 A start examines only part of the log, and the next start examines another part. A second run of `--mode
 broker` may therefore truncate the log again, at earlier damage, as the broker's next start would. The plan
@@ -257,13 +262,14 @@ that `rmqtool receive` keeps has them too.
 Groups receive what they consumed after the copy was made once more.
 - 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
 Compare the topics with your notes: order, permissions and filter type of a topic are not in the log.
-- 4. Offsets without a copy. Set those of each group to the time up to which it had consumed, before the
-broker starts. `rmqtool reset-offset STORE --group GROUP --topic TOPIC --since TIME` shows how many messages
-the group then receives, and with `--apply` writes the file; `--from latest` lets it skip all. Name each
-group with its topics: nothing in the store shows what it consumes. `rmqtool tail` with the same `--topic` and
-`--since` shows the messages.
+- 4. Offsets without a copy. Keep the consumers stopped, and set the offsets of each group to the time up to
+which it had consumed, before the broker starts. `rmqtool reset-offset STORE --group GROUP --topic TOPIC
+--since TIME` shows how many messages the group then receives, and with `--apply` writes the file; `--from
+latest` lets it skip all. Name each group with its topics: nothing in the store shows what it consumes.
+`rmqtool tail` with the same `--topic` and `--since` shows the messages. Start the broker, then the consumers.
 
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
+Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.
 Where the offsets are in RocksDB, start the broker without consumers, and use `mqadmin resetOffsetByTime`.
 
 ## Read while the broker is down

@@ -76,9 +76,10 @@ def reset_offset(
     without wildcards. That is the way when the committed offsets are lost: name each group with its
     topics, because nothing else shows what it consumes.
 
-    Stop the broker before --apply. Consumers may keep running: they ask for the offsets when they find
-    the broker again. Consumers that broadcast keep their offsets themselves. Offsets in RocksDB are not
-    written. The broker's own groups are never reset.
+    Stop the broker and the consumers of the groups before --apply, and start the broker first: a consumer
+    that keeps running goes on where it was, and commits its own offsets again. Consumers that broadcast
+    keep their offsets themselves. Offsets in RocksDB or in lmqConsumerOffset.json are not written. The
+    broker's own groups are never reset.
 
     Exits with 0 when nothing is to be changed, or everything was set; 1 when something would change, and
     for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not
@@ -205,7 +206,11 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note(f"rmqtool: {group} {_of_group(planned, group)}")
     if len(groups) > _GROUPS_SHOWN:
         output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
-    if not planned.is_needed:
+    if planned.is_needed:
+        output.note(
+            "rmqtool: consumers of these groups that keep running go on where they were: stop them too"
+        )
+    else:
         output.note("rmqtool: nothing was changed: the groups start there already")
 
 

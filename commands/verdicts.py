@@ -293,8 +293,8 @@ def of_expire(found: Row) -> list[str]:
             sentences.append(_free_sentence(found["free_before"], log["start_before"]))
         if found["offsets_unknown"]:
             sentences.append(
-                "The committed offsets are lost: restore consumerOffset.json from a slave or a backup before"
-                " any file is deleted."
+                "The committed offsets are lost: restore consumerOffset.json from a slave or a backup, or set"
+                " them with rmqtool reset-offset, before any file is deleted."
             )
     else:
         verb = "Deleted" if found["applied"] else "Would delete"

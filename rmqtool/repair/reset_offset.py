@@ -42,6 +42,8 @@ COMMAND = "reset-offset"
 Position = Literal["earliest", "latest"] | int
 """`earliest`, `latest`, a queue offset, or a negative number that counts from the end of the queue."""
 Pairs = dict[tuple[str, str], dict[int, int]]
+_LIGHT_FILE = "lmqConsumerOffset.json"
+_BY_BROKER = "start the broker without consumers, and set them with mqadmin resetOffsetByTime"
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
 _NAMED = 8  # groups that an error lists
@@ -227,7 +229,14 @@ def _check(layout: StoreLayout) -> None:
         raise RefusedError(
             "the committed offsets are in RocksDB, which rmqtool does not write",
             path=in_rocksdb or layout.root / FOLDER,
-            hint="start the broker without consumers, and set them with mqadmin resetOffsetByTime",
+            hint=_BY_BROKER,
+        )
+    light = layout.config.get(_LIGHT_FILE) or layout.config.get(f"{_LIGHT_FILE}.bak")
+    if light is not None:
+        raise RefusedError(
+            "a broker with enableLmq keeps all committed offsets in this file, which rmqtool does not write",
+            path=light,
+            hint=_BY_BROKER,
         )
     for path, reason in layout.unreadable:
         raise RefusedError(f"cannot be read: {reason}", path=path)

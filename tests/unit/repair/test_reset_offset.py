@@ -190,6 +190,10 @@ def test_what_stands_against_it(store_copy: Callable[[str], Path], tmp_path: Pat
         code, _, err = run(capsys, root, "--group", GROUP, "--from", "5")
         assert code == 1 and "not closed cleanly" in err
         assert run(capsys, root, "--group", GROUP, "--from", "5", "--apply")[0] == 4
+    (root / "abort").unlink()
+    (root / "config/lmqConsumerOffset.json").write_text('{"offsetTable":{}}', "utf-8")
+    code, _, err = run(capsys, root, "--group", GROUP, "--from", "5", "--apply")
+    assert code == 4 and "enableLmq" in err
     rocksdb = store_copy("kind_rocksdb_540")
     with unchanged(rocksdb):
         code, _, err = run(capsys, rocksdb, "--group", "*", "--from", "0", "--apply")
