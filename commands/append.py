@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.groups import Before, Group, Only, with_groups
+from rmqtool.commands.groups import Before, Given, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, uninterrupted
 from rmqtool.errors import (
     EXIT_INPUT,
     EXIT_OK,
-    FormatError,
     IllegalMessageError,
     NotAStoreError,
     RefusedError,
@@ -385,7 +384,7 @@ class AppendOptions(Group):
         found: dict[str, Any] = {
             "commit_log_file_size": self.commitlog_file_size, "consume_queue_file_size": self.queue_file_size,
             "index_slots": self.index_slots, "index_entries": self.index_entries, "flush": self.flush,
-            "store_host": _host("--store-host", self.store_host),
+            "store_host": options.host("--store-host", self.store_host),
             "property_crc": self.property_crc or None,
         }  # fmt: skip
         return {
@@ -400,6 +399,7 @@ def append(
     store: options.StoreRootOptions,
     shown: Annotated[options.RowOutput, Only("format json fields tz quiet progress")],
     own: Annotated[AppendOptions, Before("commitlog")],
+    given: Given,
 ) -> int:
     """Append messages to a stopped or new store.
 
@@ -434,7 +434,7 @@ def append(
     queues, or --commit or --rollback names a half message that is already finished; 5 when the store is
     in use.
     """
-    task = _Task(store, own, shown)
+    task = _Task(store, own, shown, given)
     if own.input is None:
         return task.one()
     if own.dry_run:
@@ -446,9 +446,14 @@ class _Task:
     """One run of the command."""
 
     def __init__(
-        self, store: options.StoreRootOptions, own: AppendOptions, shown: options.OutputOptions
+        self,
+        store: options.StoreRootOptions,
+        own: AppendOptions,
+        shown: options.OutputOptions,
+        given: Given,
     ) -> None:
         self._store = store
+        self._given = given
         self._options = own
         self._output = shown.writer(changes=not own.dry_run)
         self._zone = shown.zone
@@ -563,7 +568,7 @@ class _Task:
             queue_id=chosen.queue,
             flag=chosen.flag or 0,
             born_timestamp=self._time(chosen.born_time),
-            born_host=_host("--born-host", chosen.born_host),
+            born_host=options.host("--born-host", chosen.born_host),
             store_timestamp=self._time(chosen.store_time),
             delay_level=chosen.delay_level or 0,
             uniq_key=chosen.uniq_key,
@@ -616,7 +621,7 @@ class _Task:
             "store_timestamp_ms": self._time(chosen.store_time),
             "born_host": chosen.born_host,
         }  # fmt: skip
-        _host("--born-host", chosen.born_host)
+        options.host("--born-host", chosen.born_host)
         rules = RowRules(
             zone=self._zone,
             defaults={name: value for name, value in defaults.items() if value is not None},
@@ -779,6 +784,9 @@ class _Task:
             self._output.write_object(sums)
         else:
             self._output.write_rows([sums], SUMMARY, tuple(sums))
+        if self._options.dry_run:
+            line = self._given.line(without=("dry_run",))
+            self._output.note(f"rmqtool: nothing was stored; to store the messages: {line}")
 
     def _report(self, error: RowError) -> None:
         """Report a row that is left out."""
@@ -787,13 +795,3 @@ class _Task:
             self._output.note(f"rmqtool: skipped: {error.message}")
         elif self._left_out == _LINES + 1:
             self._output.note("rmqtool: more rows are skipped")
-
-
-def _host(option: str, text: str | None) -> bytes | None:
-    """Return the stored bytes of the address that an option gives. Raises UsageError."""
-    from rmqtool.formats.message_id import host_bytes
-
-    try:
-        return None if text is None else host_bytes(text)
-    except FormatError as error:
-        raise UsageError(f"{option}: {error.message}") from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.commands.interrupts import entering
 from rmqtool.errors import (
     EXIT_FINDINGS,
@@ -60,8 +60,9 @@ def deliver(
     planned: Annotated[options.PlanOptions, Only("apply force")],
     create_topic: options.CreateTopic = False,
     shown: Annotated[options.RowOutput, Only("tz format json fields quiet")],
+    given: Given,
 ) -> int:
-    r"""Show delayed messages that are due, and deliver them.
+    """Show delayed messages that are due, and deliver them.
 
     A message with a delay level waits in SCHEDULE_TOPIC_XXXX until a broker stores it again under its
     real topic and records that in delayOffset.json. This command does the same without a broker,
@@ -78,30 +79,30 @@ def deliver(
     standard error shows how many of the messages that are due have a copy in the log already. If the
     files are missing, --force delivers all of them.
 
-    The state of a row is due, delivered, or the reason why the message is not delivered. Messages in
-    these states are skipped, as by a broker, and the rest of their level is delivered: missing (the
-    log no longer has the record), half (a half message of a transaction), unreadable (the record does
-    not name its target), illegal (no broker could store it under its real topic; the field reason
-    explains why). Messages in these states stop the delivery of their level: damaged (the body does
-    not match its CRC; stored again, it would look sound), unknown_topic (no consumer would find the
-    message; see --create-topic), refused (for example because its topic is not writable).
+    The state of a row is due, delivered, or why the message is not delivered.
+
+    These messages are skipped, as by a broker, and the rest of their level is delivered:
+
+    \b
+      missing        the log no longer has the record
+      half           it is a half message of a transaction
+      unreadable     the record does not name its target
+      illegal        no broker could store it there: the field reason says why
+
+    These messages stop the delivery of their level:
+
+    \b
+      damaged        its body does not match its CRC; the copy would look sound
+      unknown_topic  no consumer would find it: see --create-topic
+      refused        for example because its topic is not writable
 
     Exits with 0 when nothing is due, or everything was delivered; 1 when messages are due and --apply
     was not given, or messages were skipped; 2 for a usage error; 3 when something could not be read or
     written; 4 when a level stopped, or the store was not closed cleanly; 5 when the store is in use.
-    """
-    from rmqtool.storage.broker_conf import read_broker_conf
-
+    """  # noqa: D301  a backspace character keeps the lines as they are
     apply, zone = planned.apply, shown.zone
     output = shown.writer(changes=apply)
-    clock_ms = time.time_ns() // 1_000_000
-    request = _Request(
-        store=store,
-        broker_conf=None if store.broker_conf is None else read_broker_conf(store.broker_conf),
-        now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
-        create_topics=create_topic,
-        force=planned.force,
-    )
+    request = _Request.of(store, now, zone, create_topics=create_topic, force=planned.force)
     states: Counter[str] = Counter()
 
     def rows(deliveries: Iterable[Delivery]) -> Iterator[dict[str, Any]]:
@@ -115,6 +116,8 @@ def deliver(
     with closing(_delivered(request, report) if apply else _planned(request, report)) as deliveries:
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}")
+    if states["due"] and not apply:
+        output.note(f"rmqtool: nothing was changed; to deliver them: {given.line('--apply')}")
     return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if report.is_unknown else EXIT_OK)
 
 
@@ -125,6 +128,24 @@ class _Request:
     now_ms: int
     create_topics: bool
     force: bool
+
+    @classmethod
+    def of(
+        cls,
+        store: options.ProfiledStoreOptions,
+        now: str | None,
+        zone: tzinfo | None,
+        *,
+        create_topics: bool,
+        force: bool,
+    ) -> _Request:
+        """Read --now and --broker-conf."""
+        from rmqtool.storage.broker_conf import read_broker_conf
+
+        clock_ms = time.time_ns() // 1_000_000
+        conf = None if store.broker_conf is None else read_broker_conf(store.broker_conf)
+        now_ms = clock_ms if now is None else parse_time(now, zone, clock_ms)
+        return cls(store, conf, now_ms, create_topics, force)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that open the store, besides its path; broker.conf is read once."""
@@ -280,7 +301,7 @@ def _summary(states: Counter[str], now: str | None) -> str:
     if not states:
         return f"nothing is due at {now}"
     counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items()))
-    return f"{counts} at {now}" + ("; --apply delivers them" if states["due"] else "")
+    return f"{counts} at {now}"
 
 
 def _exit_code(states: Counter[str], *, apply: bool) -> int:

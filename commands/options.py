@@ -18,7 +18,7 @@ from typer.models import ArgumentInfo
 from rmqtool import sizes
 from rmqtool.command_line import command_line
 from rmqtool.commands.groups import Group, marks
-from rmqtool.errors import UsageError
+from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats.versions import BROKERS, METAVAR, Broker
 from rmqtool.output import Output
 from rmqtool.terminal import print_error
@@ -651,6 +651,16 @@ def note_assumed_version(output: Output, written_by: "WrittenBy | None", option:
             f"rmqtool: the broker version is {written_by}; {written_by.profile.name} is assumed:"
             f" use {option} to name the version"
         )
+
+
+def host(option: str, text: str | None) -> bytes | None:
+    """Return the stored bytes of the address that an option gives. Raises UsageError."""
+    from rmqtool.formats.message_id import host_bytes
+
+    try:
+        return None if text is None else host_bytes(text)
+    except FormatError as error:
+        raise UsageError(f"{option}: {error.message}") from None
 
 
 def local_file(text: str, option: str) -> Path:

@@ -241,8 +241,8 @@ class Output:
             if name.partition(".")[0] not in columns:
                 from difflib import get_close_matches
 
-                near = get_close_matches(name.partition(".")[0], columns, n=1)
-                hint = f"did you mean {near[0]}? --fields help lists them all" if near else None
+                near = get_close_matches(name.partition(".")[0], columns)
+                hint = f"did you mean {' or '.join(near)}? --fields help lists them all" if near else None
                 raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
 
     def show_names(self, names: Iterable[str]) -> NoReturn:

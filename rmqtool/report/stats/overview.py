@@ -32,7 +32,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, wor
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
-from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.consumer_offsets import configured_groups, consumer_offsets
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.lost_config import where_offsets_were
 from rmqtool.read.selection import Selection
@@ -329,6 +329,8 @@ class _Run:
         if request.lag_by is not None:
             rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
             self.found.notes += _unread_notes(lags, self.store.layout)
+            if not request.selection.topics and not request.selection.queues:
+                self.found.notes += _without_offsets(lags, self.store.layout)
             if any(lag.QUEUE_LOST in each.status for each in lags):
                 self.found.exit_code = worst_exit_code(self.found.exit_code, EXIT_FINDINGS)
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
@@ -481,6 +483,18 @@ def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator
         yield f"{missing}: the committed offsets are unknown; see rmqtool verify (CF08)"
         return
     yield from (f"no group has an offset for topic {topic}" for topic in unread)
+
+
+def _without_offsets(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator[str]:
+    """A note on the groups of subscriptionGroup.json that have neither an offset nor a retry topic here."""
+    others = sorted(configured_groups(layout) - {each.group for each in lags if each.group is not None})
+    if others:
+        more = f" and {len(others) - _GROUPS_NAMED} more" if len(others) > _GROUPS_NAMED else ""
+        names = ", ".join(others[:_GROUPS_NAMED])
+        yield f"groups of subscriptionGroup.json without any offset: {names}{more}"
+
+
+_GROUPS_NAMED = 10
 
 
 def _fall(name: str, row: Row) -> tuple[bool, bool, Any]:

@@ -125,7 +125,7 @@ def test_a_long_body_makes_no_other_line_longer(capfdbinary: pytest.CaptureFixtu
 
 
 def test_unknown_field_is_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the nearest name."""
+    """With the nearest names."""
 
     def rows() -> Iterator[dict[str, object]]:
         raise AssertionError("read")
@@ -135,6 +135,9 @@ def test_unknown_field_is_refused_before_anything_is_read(capsys: pytest.Capture
         Output(fields="n,topci").write_rows(rows(), COLUMNS)
     assert "topci" in caught.value.message
     assert caught.value.hint == "did you mean topic? --fields help lists them all"
+    with pytest.raises(UsageError) as caught:
+        Output(fields="queue_of").write_rows(rows(), ("queue_id", "queue_offset", "body"))
+    assert caught.value.hint == "did you mean queue_offset or queue_id? --fields help lists them all"
     with pytest.raises(SystemExit) as ended:
         Output(fields="help").write_rows(rows(), COLUMNS)
     assert (ended.value.code, capsys.readouterr().out) == (0, "n\ntopic\nkeys\nbody\n")

@@ -577,6 +577,7 @@ def test_dry_run_writes_nothing(store: Path, append: Append, tmp_path: Path) -> 
     result = append(store, "--input", good, "--dry-run", "--format", "jsonl")
     (row,) = result.rows
     assert (row["messages"], row["left_out"], row["dry_run"]) == (5, 0, True)
+    assert f"nothing was stored; to store the messages: rmqtool append {store} --input {good}" in result.err
     assert append(store, "--input", good).code == 0
     assert row["bytes"] == sum(found.message.total_size for found in stored(store))
     before = tree_digest(store)

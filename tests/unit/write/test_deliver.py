@@ -393,7 +393,11 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
     """Plan, apply, nothing left: rows, notes and exit codes."""
     with unchanged(store):
         code, rows, note = run(store, "--now", str(T0 + 1_000))
-    assert code == 1 and note == "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00; --apply delivers them\n"
+    line = f"rmqtool deliver {store} --now {T0 + 1_000} --tz UTC --apply"
+    assert code == 1 and note == (
+        "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00\n"
+        f"rmqtool: nothing was changed; to deliver them: {line}\n"
+    )
     (row,) = rows
     uniq_key = row.pop("uniq_key")
     assert len(uniq_key) == 32
