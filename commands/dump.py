@@ -125,14 +125,9 @@ def dump(
         form = shown.row_format(opened, writer.fields)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)
-        if part is not None and kind != "index":
-            raise UsageError("--part is for index files", hint="--what index")
         if kind != "commitlog":
             shown.only_rows(f"--what {kind}")
-        if (raw or stats_only) and kind != "commitlog":
-            raise UsageError("--raw and --stats-only are for the records of a commit log")
-        if gaps and kind not in ("commitlog", "consumequeue"):
-            raise UsageError("--gaps is for a commit log and for consume queues")
+        _check_kind(kind, has_part=part is not None, of_log=raw or stats_only, gaps=gaps)
         if explain is not None:
             return _explain(task, kind, explain, writer)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
@@ -215,6 +210,16 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, gaps: bool, output: Pa
         raise UsageError("--explain, --raw, --stats-only and --gaps exclude each other")
     if output is not None and not raw:
         raise UsageError("--output needs --raw", hint="rows are written to standard output: dump ... > FILE")
+
+
+def _check_kind(kind: Kind, *, has_part: bool, of_log: bool, gaps: bool) -> None:
+    """Raise UsageError for an option of another kind; `of_log`: --raw or --stats-only."""
+    if has_part and kind != "index":
+        raise UsageError("--part is for index files", hint="--what index")
+    if of_log and kind != "commitlog":
+        raise UsageError("--raw and --stats-only are for the records of a commit log")
+    if gaps and kind not in ("commitlog", "consumequeue"):
+        raise UsageError("--gaps is for a commit log and for consume queues")
 
 
 def _write_raw(

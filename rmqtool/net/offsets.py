@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 
@@ -30,7 +31,12 @@ _QUEUES_LIMIT = 1_000_000
 class CommittedOffsets:
     """By group, topic and queue id the next queue offset to consume."""
 
-    def __init__(self, begin: Mapping[tuple[str, str], Mapping[int, int]], file: Path | None = None) -> None:
+    def __init__(
+        self,
+        begin: Mapping[tuple[str, str], Mapping[int, int]],
+        file: Path | None = None,
+        held: ExitStack | None = None,
+    ) -> None:
         self._table: dict[tuple[str, str], dict[int, int]] = {
             key: dict(queues) for key, queues in begin.items()
         }
@@ -39,24 +45,33 @@ class CommittedOffsets:
         self._file = file
         self._is_changed = False
         self._saving = Lock()
+        self._held = held or ExitStack()
+
+    def close(self) -> None:
+        """Let other runs use the file."""
+        self._held.close()
 
     @classmethod
     def of(cls, store: Store, file: Path | None, note: Callable[[str], None]) -> CommittedOffsets:
         """The store's offsets, and over them those of the file.
 
         Raises:
-            RefusedError: the file lies in the store.
+            RefusedError: the file lies in the store, or another run uses it.
             FormatError: the file does not hold offsets.
-            UnreadableError: the file cannot be read.
+            UnreadableError, UnwritableError: the file cannot be read, or not be written.
         """
         begin, unknown = known_offsets(store)
         for text in unknown:
             note(f"the store's committed offsets are not known: {text}")
-        if file is not None:
-            _check_outside(store, file)
-            for key, queues in _read(file).items():
-                begin[key] = {**begin.get(key, {}), **queues}
-        return cls(begin, file)
+        with ExitStack() as held:
+            if file is not None:
+                from rmqtool.report.export.outputs import claimed
+
+                _check_outside(store, file)
+                held.enter_context(claimed(file))
+                for key, queues in _read(file).items():
+                    begin[key] = {**begin.get(key, {}), **queues}
+            return cls(begin, file, held.pop_all())
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset; None without one."""
@@ -155,7 +170,7 @@ def _check_outside(store: Store, file: Path) -> None:
     if root is None or not store.is_local:
         return
     folders = {root.resolve(), *(each.resolve() for each in store.layout.commit_log_folders)}
-    place = file.resolve()
+    place = Path(os.path.realpath(file))  # resolve() raises RuntimeError for links in a circle
     if any(place.is_relative_to(each) for each in folders):
         raise RefusedError(
             "the file of offsets lies in the store, which is not changed",

@@ -22,6 +22,7 @@ from typing import Any
 
 from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.net.clients import Clients
 from rmqtool.net.context import STARTS, Context, Names, Start
 from rmqtool.net.counters import Counters
@@ -43,6 +44,7 @@ _OTHER_FILES = 512  # of the store, of the interpreter, of the metrics
 _TICK_S = 0.5
 _DEFAULT_CLUSTER = "DefaultCluster"
 _DEFAULT_BROKER = "broker-a"
+_ADDRESS = pattern(r"(?:\[[^\s\]]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?")
 
 Note = Callable[[str], None]
 
@@ -163,6 +165,11 @@ def _tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 def _prepared(open_store: Callable[[], Store], options: Options, note: Note) -> Server:
     if not 1 <= options.max_messages <= 1024:
         raise UsageError(f"--max-messages {options.max_messages} is not within 1 and 1024")
+    found = _ADDRESS.fullmatch("localhost" if options.advertise is None else options.advertise)
+    if found is None or not 0 < int(found[1] or 1) < 1 << 16:
+        raise UsageError(
+            f"--advertise {options.advertise!r} is not HOST or HOST:PORT", hint="an IPv6 address: [::1]"
+        )
     view = View(open_store, live=options.live, note=note)
     try:
         _check(view.store, options, note)
@@ -228,7 +235,7 @@ def run(
 
     Raises:
         UsageError: no store root; a port that is taken.
-        RefusedError: the file of offsets lies in the store.
+        RefusedError: the file of offsets lies in the store, or another run uses it.
         InputError: see `Store.open`.
     """
     _allow_connections(options.limits or Limits())
@@ -237,6 +244,7 @@ def run(
     try:
         asyncio.run(served._main(options, started, signals=True, tick=tick))  # noqa: SLF001
     finally:
+        server.context.offsets.close()
         server.view.close()
     return served
 
@@ -278,6 +286,7 @@ def serving(
     finally:
         served.stop()
         thread.join()
+        server.context.offsets.close()
         server.view.close()
     if failed:
         raise failed[0]

@@ -144,7 +144,7 @@ def open_existing(
         check_layout(layout, path)
         return layout
 
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # resolve() raises RuntimeError for links in a circle
     if lock.holder(path / "lock").is_held:
         lock.acquire(path / "lock").release()  # raises, naming the holder
     layout = look(queues=False)
@@ -181,7 +181,7 @@ def examine(
 
     Raises: as that; UnwritableError also for what the first message would meet.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # resolve() raises RuntimeError for links in a circle
     if lock.holder(path / "lock").is_held:
         lock.acquire(path / "lock").release()  # raises, naming the holder
     layout = detect(

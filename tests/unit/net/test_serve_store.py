@@ -17,6 +17,7 @@ import pytest
 from rmqtool.errors import FormatError, RefusedError, UsageError
 from rmqtool.formats.fastjson import parse
 from rmqtool.formats.remoting_codes import Request, Response
+from rmqtool.net.offsets import CommittedOffsets
 from rmqtool.net.serve import Options, serving
 from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
@@ -138,6 +139,8 @@ def test_what_cannot_be_served_is_refused(cases: Library, tmp_path: Path) -> Non
         (Options(offsets=path / "config" / "consumerOffset.json"), RefusedError),
         (Options(offsets=path / "commitlog" / "offsets.json"), RefusedError),
         (Options(max_messages=0), UsageError),
+        (Options(advertise=":"), UsageError),
+        (Options(advertise="store:0"), UsageError),
     ):
         with pytest.raises(error), served(path, options):
             pass
@@ -204,6 +207,8 @@ def test_the_command_serves_until_a_signal(cases: Library, tmp_path: Path) -> No
                "--advertise", "store.example", "--broker-name", "b1", "--cluster-name", "c1"]  # fmt: skip
     with started(command, text=True) as program:
         where, metrics = lines_of(program, 2)
+        with pytest.raises(RefusedError, match="another run"), Store.open(path) as store:
+            CommittedOffsets.of(store, tmp_path / "offsets.json", print)
         port = int(where.partition("127.0.0.1:")[2].partition(",")[0])
         with RemotingClient(port) as client:
             with Store.open(path) as store:

@@ -597,6 +597,9 @@ def test_a_store_that_is_not_there(tmp_path: Path, append: Append) -> None:
     result = append(tmp_path / "none", *HELLO)
     assert (result.code, "--create makes a new store" in result.err) == (3, True)
     assert not (tmp_path / "none").exists()
+    (tmp_path / "loop").symlink_to("loop")
+    result = append(tmp_path / "loop", *HELLO)
+    assert (result.code, "Too many levels of symbolic links" in result.err) == (3, True)
     assert append(tmp_path / "new", *HELLO, *NEW, "--queues", 2).code == 0
     assert len(stored(tmp_path / "new")) == 1
 
