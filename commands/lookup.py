@@ -16,7 +16,16 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
-from rmqtool.commands.lookup_text import Filled
+from rmqtool.commands.lookup_text import (
+    PLACES_SHOWN,
+    Filled,
+    dead_texts,
+    index_texts,
+    missing_text,
+    nothing_text,
+    scan_text,
+    unseen_text,
+)
 from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, of_topics_without_groups, of_trace
 from rmqtool.errors import (
     EXIT_FINDINGS,
@@ -28,7 +37,7 @@ from rmqtool.errors import (
     worst_exit_code,
 )
 from rmqtool.formats.versions import METAVAR
-from rmqtool.message.cells import TextLines
+from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.output import Output
 from rmqtool.terminal import counted
 from rmqtool.times import parse_time
@@ -412,32 +421,29 @@ class _Task:
     def _rows(
         self, request: Request, form: RowFormat, seen: _Damage, looked: SearchReport, filled: Filled,
         stack: ExitStack,
-    ) -> Iterator[Row | TextLines]:  # fmt: skip
-        """Yield the row of each hit; rows of thousands of hits are lines, if the output takes these."""
+    ) -> Iterator[Row | TextLines | TextColumns]:  # fmt: skip
+        """Yield the row of each hit; rows of thousands are made together, if possible."""
         from rmqtool.read.hits import Hit
-        from rmqtool.report.export.hit_lines import HitLines, hits_can_be_lines
+        from rmqtool.report.export.hit_lines import hit_maker
 
-        several = request.has_several
-        line_format = self.writer.line_format
         shown = self._shown_scans(stack)
-        if line_format is None or not hits_can_be_lines(self.store, self.writer.fields, form):
+        maker = hit_maker(self.store, self.writer, form, request)
+        if maker is None:
             for hit in _noted(request.hits(self.store, looked, *shown), filled):
                 yield seen.row(hit, form, request)
             return
-        maker: HitLines | None = None
-        for hits in request.hits_and_batches(self.store, looked, *shown):
-            if isinstance(hits, Hit):
-                if filled.note(hits):
-                    yield seen.row(hits, form, request)
-                continue
-            filled.found.update(hits.names)
-            if maker is None:
-                maker = HitLines(self.store, self.writer.fields, form, line_format, several=several)
-            for each in maker.lines(hits):
-                if isinstance(each, TextLines):
-                    yield each
-                else:
-                    yield seen.row(hits.hit(self.store, each), form, request)
+
+        def made() -> Iterator[Hit | TextLines | TextColumns]:
+            for hits in request.hits_and_batches(self.store, looked, *shown):
+                if not isinstance(hits, Hit):
+                    filled.found.update(hits.names)
+                    yield from maker.batch(hits)
+                elif filled.note(hits):
+                    yield from maker.single(hits)
+            yield from maker.last()
+
+        for each in made():
+            yield seen.row(each, form, request) if isinstance(each, Hit) else each
 
     def _shown_scans(
         self, stack: ExitStack
@@ -539,7 +545,7 @@ class _Task:
         if not places or any(place < low or self._is_sound(place) for place in places):
             return ""
         several = len(places) > 1
-        shown = ", ".join(map(str, places[:_GAPS_SHOWN])) + (", ..." if len(places) > _GAPS_SHOWN else "")
+        shown = ", ".join(map(str, places[:PLACES_SHOWN])) + (", ..." if len(places) > PLACES_SHOWN else "")
         text = (
             f"the queue leads to offset{'s' if several else ''} {shown} of the log, where no sound record is"
         )
@@ -705,96 +711,3 @@ def _in_words(row: Row) -> Row:
 
 
 _FATES_SHOWN = 20  # sentences on traced messages
-_NAMES_SHOWN = 5
-_NAME_MAX = 200
-_GAPS_SHOWN = 3
-_KINDS = {"any": "message id, unique key or key", "key": "key", "uniq_key": "unique key", "tag": "tag",
-          "msg_id": "message id", "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
-
-
-def gap_text(gap: Gap) -> str:
-    """Return the text for a range of the log that the index does not cover."""
-    end = "the end" if gap.stop is None else str(gap.stop)
-    return f"offsets {gap.start} to {end} ({gap.reason})"
-
-
-def shortened(name: str) -> str:
-    """Return the name; if it is too long to show, its beginning and its length."""
-    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}... ({len(name)} characters)"
-
-
-def scan_text(gaps: Sequence[Gap]) -> str:
-    """Say why the log is scanned, and where."""
-    return f"scanning the log at {_places(gaps)}"
-
-
-def _places(gaps: Sequence[Gap]) -> str:
-    shown = ", ".join(gap_text(gap) for gap in gaps[:_GAPS_SHOWN])
-    more = len(gaps) - _GAPS_SHOWN
-    return shown + (f" and {more} more places" if more > 0 else "")
-
-
-def index_texts(looked: SearchReport) -> Iterable[str]:
-    """Yield problems with index files, one line for each."""
-    for name, why in looked.unreadable:
-        yield f"{name} is skipped: {why}"
-    chains: dict[str, list[tuple[str, int]]] = {}
-    for name, why, entry in dict.fromkeys(looked.broken):
-        chains.setdefault(name, []).append((why, entry))
-    for name, ((why, entry), *others) in chains.items():
-        more = f"; {counted(len(others), 'more error')}" if others else ""
-        yield f"{name} is damaged: a hash chain {why} (entry {entry}){more}"
-
-
-def missing_text(request: Request, names: Sequence[str]) -> str:
-    """Say which of several names were not found."""
-    shown = ", ".join(map(shortened, names[:_NAMES_SHOWN])) + (", ..." if len(names) > _NAMES_SHOWN else "")
-    what = counted(len(request.terms), "value" if request.kind == "any" else _KINDS[request.kind])
-    return f"not found: {len(names)} of {what}: {shown}"
-
-
-def nothing_text(request: Request, looked: SearchReport) -> str:
-    """Say that nothing was found, and what was searched."""
-    what = _KINDS[request.kind]
-    terms = request.terms
-    if len(terms) == 1:
-        text = f"no message with {what} {shortened(terms[0])}"
-    else:
-        text = f"no message with any of {len(terms)} {'values' if request.kind == 'any' else f'{what}s'}"
-    if request.kind in ("offset", "queue_offset"):
-        scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
-        return text + scanned if looked.scanned_bytes else text
-    if looked.without_log:
-        return f"{text}: without a commit log it cannot be read; --explain shows what the index has"
-    seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
-    if looked.collisions:
-        seen.append(f"{looked.collisions} entries of other keys with the same hash")
-    if looked.gone:
-        seen.append(f"{looked.gone} entries whose record is no longer in the log")
-    if looked.dead:
-        seen.append(f"{len(looked.dead)} entries whose record is damaged")
-    if looked.excluded:
-        seen.append(f"{looked.excluded} matches that other options exclude")
-    if looked.scanned_bytes:
-        seen.append(f"{looked.scanned_bytes:,} bytes of the log")
-    if looked.batches:
-        seen.append(counted(looked.batches, "batch record"))
-    case = "; upper and lower case differ" if any(term.swapcase() != term for term in terms) else ""
-    return f"{text}; searched {', '.join(seen)}{case}"
-
-
-def unseen_text(looked: SearchReport) -> str:
-    """Say which ranges of the log were not searched."""
-    return f"not searched: the log at {_places(looked.gaps)}: see --scan"
-
-
-def dead_texts(looked: SearchReport) -> Iterable[str]:
-    """Yield a line for each offset that the index names and that holds no sound record."""
-    places = sorted(set(looked.dead))
-    for offset in places[:_GAPS_SHOWN]:
-        yield (
-            f"the index leads to offset {offset}, which has no sound record: it may have been the message;"
-            " see rmqtool verify"
-        )
-    if len(places) > _GAPS_SHOWN:
-        yield f"the index leads to {len(places) - _GAPS_SHOWN} more such offsets"

@@ -1,12 +1,12 @@
-"""The fillers that a look-up reports: rmqtool recover has replaced lost messages with them.
+"""What a look-up says besides its messages: what was searched, what was not found, and which fillers it met.
 
-A lost message is not found by any of its keys. It would be wrong to say only that: each filler in the log
-may stand where it was.
+With fillers rmqtool recover has replaced lost messages. A lost message is not found by any of its keys. It
+would be wrong to say only that: each filler in the log may stand where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
@@ -16,11 +16,17 @@ from rmqtool.terminal import counted
 if TYPE_CHECKING:
     from rmqtool.log.events import StoredMessage
     from rmqtool.message.rows import Row, RowFormat
+    from rmqtool.read.coverage import Gap
     from rmqtool.read.fillers import FillerRange
-    from rmqtool.read.hits import Hit
+    from rmqtool.read.hits import Hit, SearchReport
     from rmqtool.read.lookup_request import Request
     from rmqtool.read.store import Store
 
+_NAMES_SHOWN = 5
+_NAME_MAX = 200
+PLACES_SHOWN = 3
+_KINDS = {"any": "message id, unique key or key", "key": "key", "uniq_key": "unique key", "tag": "tag",
+          "msg_id": "message id", "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
 _ROWS_SHOWN = 100
 _TABLE_ROWS_SHOWN = 3  # a person reads the sentence after the table
 _RANGES_SHOWN = 3
@@ -140,3 +146,91 @@ def filler_text(each: FillerRange, *, is_exact: bool = False) -> str:
     which = "it" if each.messages == 1 else "one of them"
     lost_messages = counted(each.messages, "lost message")
     return f"{text} {lost_messages} of {each.topic}; the message may have been {which}"
+
+
+def gap_text(gap: Gap) -> str:
+    """Return the text for a range of the log that the index does not cover."""
+    end = "the end" if gap.stop is None else str(gap.stop)
+    return f"offsets {gap.start} to {end} ({gap.reason})"
+
+
+def shortened(name: str) -> str:
+    """Return the name; if it is too long to show, its beginning and its length."""
+    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}... ({len(name)} characters)"
+
+
+def scan_text(gaps: Sequence[Gap]) -> str:
+    """Say why the log is scanned, and where."""
+    return f"scanning the log at {_places(gaps)}"
+
+
+def _places(gaps: Sequence[Gap]) -> str:
+    shown = ", ".join(gap_text(gap) for gap in gaps[:PLACES_SHOWN])
+    more = len(gaps) - PLACES_SHOWN
+    return shown + (f" and {more} more places" if more > 0 else "")
+
+
+def index_texts(looked: SearchReport) -> Iterable[str]:
+    """Yield problems with index files, one line for each."""
+    for name, why in looked.unreadable:
+        yield f"{name} is skipped: {why}"
+    chains: dict[str, list[tuple[str, int]]] = {}
+    for name, why, entry in dict.fromkeys(looked.broken):
+        chains.setdefault(name, []).append((why, entry))
+    for name, ((why, entry), *others) in chains.items():
+        more = f"; {counted(len(others), 'more error')}" if others else ""
+        yield f"{name} is damaged: a hash chain {why} (entry {entry}){more}"
+
+
+def missing_text(request: Request, names: Sequence[str]) -> str:
+    """Say which of several names were not found."""
+    shown = ", ".join(map(shortened, names[:_NAMES_SHOWN])) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    what = counted(len(request.terms), "value" if request.kind == "any" else _KINDS[request.kind])
+    return f"not found: {len(names)} of {what}: {shown}"
+
+
+def nothing_text(request: Request, looked: SearchReport) -> str:
+    """Say that nothing was found, and what was searched."""
+    what = _KINDS[request.kind]
+    terms = request.terms
+    if len(terms) == 1:
+        text = f"no message with {what} {shortened(terms[0])}"
+    else:
+        text = f"no message with any of {len(terms)} {'values' if request.kind == 'any' else f'{what}s'}"
+    if request.kind in ("offset", "queue_offset"):
+        scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
+        return text + scanned if looked.scanned_bytes else text
+    if looked.without_log:
+        return f"{text}: without a commit log it cannot be read; --explain shows what the index has"
+    seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
+    if looked.collisions:
+        seen.append(f"{looked.collisions} entries of other keys with the same hash")
+    if looked.gone:
+        seen.append(f"{looked.gone} entries whose record is no longer in the log")
+    if looked.dead:
+        seen.append(f"{len(looked.dead)} entries whose record is damaged")
+    if looked.excluded:
+        seen.append(f"{looked.excluded} matches that other options exclude")
+    if looked.scanned_bytes:
+        seen.append(f"{looked.scanned_bytes:,} bytes of the log")
+    if looked.batches:
+        seen.append(counted(looked.batches, "batch record"))
+    case = "; upper and lower case differ" if any(term.swapcase() != term for term in terms) else ""
+    return f"{text}; searched {', '.join(seen)}{case}"
+
+
+def unseen_text(looked: SearchReport) -> str:
+    """Say which ranges of the log were not searched."""
+    return f"not searched: the log at {_places(looked.gaps)}: see --scan"
+
+
+def dead_texts(looked: SearchReport) -> Iterable[str]:
+    """Yield a line for each offset that the index names and that holds no sound record."""
+    places = sorted(set(looked.dead))
+    for offset in places[:PLACES_SHOWN]:
+        yield (
+            f"the index leads to offset {offset}, which has no sound record: it may have been the message;"
+            " see rmqtool verify"
+        )
+    if len(places) > PLACES_SHOWN:
+        yield f"the index leads to {len(places) - PLACES_SHOWN} more such offsets"

@@ -121,7 +121,7 @@ class KeySearch:
             self._missing.difference_update(hit.names)
             if not isinstance(hit, Hit):
                 # Only the first step yields batches, and no record twice.
-                self._batches.append(replace(hit, frames=hit.frames.without_data()))
+                self._batches.append(hit.without_data())
                 yield hit
                 continue
             if hit.found_by != "index":

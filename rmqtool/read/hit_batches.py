@@ -49,6 +49,10 @@ class HitBatch:
     def __len__(self) -> int:
         return len(self.frames.rows)
 
+    def without_data(self) -> HitBatch:
+        """The same hits, kept after the batch is no longer valid."""
+        return replace(self, frames=self.frames.without_data())
+
     def first_from(self, physical_offset: int) -> int:
         """The first row at or after an offset."""
         return int(np.searchsorted(self.frames.rows["physical_offset"], physical_offset))

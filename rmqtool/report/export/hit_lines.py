@@ -1,27 +1,112 @@
-"""Batches of hits of a look-up as lines, identical to the text of `lookup_request.hit_row`."""
+"""Batches of hits of a look-up as lines or cells, identical to the text of `lookup_request.hit_row`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.message.cells import TextLines
+from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import RowFormat
-from rmqtool.read.lookup_request import FIELDS, OF_HITS
+from rmqtool.output import Output
+from rmqtool.read.hits import Hit
+from rmqtool.read.lookup_request import FIELDS, OF_HITS, Request, table_fields
 from rmqtool.read.store import Store
-from rmqtool.report.export.lines import LineFormat, LineMaker, can_be_lines
+from rmqtool.report.export.lines import CellMaker, LineFormat, LineMaker, can_be_lines
+from rmqtool.table import TABLE_BLOCK_ROWS
 
 if TYPE_CHECKING:
     from rmqtool.read.hit_batches import HitBatch
 
 
-def hits_can_be_lines(store: Store, names: Sequence[str] | None, form: RowFormat) -> bool:
-    """Whether batches give the same text as rows: as `can_be_lines`, with a column of the message."""
-    return can_be_lines(store, names, form) and (names is None or not set(names).issubset(OF_HITS))
+def hit_maker(store: Store, writer: Output, form: RowFormat, request: Request) -> HitMaker | None:
+    """What makes the output of batches of hits; None if every hit needs its own row.
+
+    Batches give the same text as rows under the conditions of `can_be_lines`, and with a column of the
+    message.
+    """
+    names = writer.fields
+    if not can_be_lines(store, names, form) or (names is not None and set(names).issubset(OF_HITS)):
+        return None
+    if writer.line_format is not None:
+        return HitLines(store, names, form, writer.line_format, several=request.has_several)
+    if writer.takes_cells:
+        shown = table_fields(request) if names is None else names
+        return HitCells(store, shown, form, TABLE_BLOCK_ROWS, several=request.has_several)
+    return None
 
 
-class HitLines:
-    """Makes lines of hits; see `hits_can_be_lines`.
+class HitMaker(ABC):
+    """Makes lines or cells of hits. Hits that it returns need a row of their own.
+
+    A message that reports damage does.
+    """
+
+    def __init__(self, store: Store, *, several: bool) -> None:
+        self._store = store
+        self._several = several
+        self._made: LineMaker | None = None
+
+    @abstractmethod
+    def _maker(self) -> LineMaker:
+        """What makes the columns of the message."""
+
+    @abstractmethod
+    def _written(self, columns: Any, hits: HitBatch) -> Iterator[Hit | TextLines | TextColumns]:
+        """The rows of hits, all without damage, with the columns of their messages."""
+
+    def batch(self, batch: HitBatch) -> Iterator[Hit | TextLines | TextColumns]:
+        """The rows of a batch."""
+        from rmqtool.read.messages import batches_of_frames
+
+        if self._made is None:
+            self._made = self._maker()
+        reads, body = self._made.reads, self._made.body
+        row = 0
+        for each in batches_of_frames(self._store, batch.frames, batch.file, columns=reads, body=body):
+            stop = row + each.batch.num_rows
+            first = row
+            damaged = {found.physical_offset for found in each.findings}
+            if damaged:
+                offsets = batch.frames.rows["physical_offset"][row:stop].tolist()
+                for place, offset in enumerate(offsets, row):
+                    if offset in damaged:
+                        yield from self._part(each.batch, batch, row, first, place)
+                        yield from self.single(batch.hit(self._store, offset))
+                        first = place + 1
+            yield from self._part(each.batch, batch, row, first, stop)
+            row = stop
+
+    def _part(
+        self, columns: Any, batch: HitBatch, row: int, first: int, stop: int
+    ) -> Iterator[Hit | TextLines | TextColumns]:
+        """The rows [first, stop) of a batch; its row `row` is the first of `columns`."""
+        if first < stop:
+            yield from self._written(columns.slice(first - row, stop - first), batch.part(first, stop))
+
+    def single(self, hit: Hit) -> Iterator[Hit]:
+        """The rows that are still to be shown before a hit with its own row, and this hit."""
+        yield hit
+
+    def last(self) -> Iterator[TextColumns]:
+        """The rows that are still to be shown at the end."""
+        yield from ()
+
+    def _column(self, name: str, hits: HitBatch) -> Any:
+        """A column that only hits have."""
+        import pyarrow as pa
+
+        count = len(hits)
+        if name == "found_by":
+            return pa.array(["index"], pa.string()).take(pa.nulls(count, pa.int32()).fill_null(0))
+        if name == "asked" and self._several:
+            names = pa.array(hits.names, pa.string())
+            return pa.ListArray.from_arrays(pa.array(hits.stops, pa.int32()), names)
+        return pa.nulls(count, pa.string())
+
+
+class HitLines(HitMaker):
+    """Makes lines of hits; see `hit_maker`.
 
     Args:
         store: the store.
@@ -35,51 +120,82 @@ class HitLines:
         self, store: Store, names: Sequence[str] | None, form: RowFormat, format: LineFormat, *,
         several: bool,
     ) -> None:  # fmt: skip
-        self._store = store
-        self._several = several
+        super().__init__(store, several=several)
         if names is None and format == "csv":
             names = FIELDS
         shown: Sequence[str] = ("found_by", "asked") if several else ("found_by",)
         self._more = shown if names is None else [name for name in names if name in OF_HITS]
-        self._maker = LineMaker(names, form, format, self._more)
+        self._given = names, form, format
 
-    def lines(self, batch: HitBatch) -> Iterator[TextLines | int]:
-        """Lines, and the physical offsets of messages that report damage: their rows are made one by one."""
-        from rmqtool.read.messages import batches_of_frames
+    def _maker(self) -> LineMaker:
+        return LineMaker(*self._given, self._more)
 
-        row = 0
-        made = batches_of_frames(
-            self._store, batch.frames, batch.file, columns=self._maker.reads, body=self._maker.body
-        )
-        for each in made:
-            count = each.batch.num_rows
-            damaged = {found.physical_offset for found in each.findings}
-            first = 0
-            if damaged:
-                offsets = batch.frames.rows["physical_offset"][row : row + count].tolist()
-                for place, offset in enumerate(offsets):
-                    if offset in damaged:
-                        yield from self._written(each.batch, batch, row, first, place)
-                        yield offset
-                        first = place + 1
-            yield from self._written(each.batch, batch, row, first, count)
-            row += count
-
-    def _written(self, made: Any, batch: HitBatch, row: int, first: int, stop: int) -> Iterator[TextLines]:
-        """The rows [first, stop) of a batch of columns whose first row is hit `row`."""
-        if first == stop:
-            return
-        hits = batch.part(row + first, row + stop)
+    def _written(self, columns: Any, hits: HitBatch) -> Iterator[TextLines]:
+        assert self._made is not None
         more = {name: self._column(name, hits) for name in self._more}
-        yield self._maker.lines(self._store, made.slice(first, stop - first), more)
+        yield self._made.lines(self._store, columns, more)
 
-    def _column(self, name: str, hits: HitBatch) -> Any:
-        import pyarrow as pa
 
-        count = len(hits.frames.rows)
-        if name == "found_by":
-            return pa.array(["index"], pa.string()).take(pa.nulls(count, pa.int32()).fill_null(0))
-        if name == "asked" and self._several:
-            names = pa.array(hits.names, pa.string())
-            return pa.ListArray.from_arrays(pa.array(hits.stops, pa.int32()), names)
-        return pa.nulls(count, pa.string())
+class HitCells(HitMaker):
+    """Makes cells of a table of hits, block by block; see `hit_maker`.
+
+    The first block has rows, and so has every block with a hit that needs its own row.
+
+    Args:
+        store: the store.
+        names: the columns of the table, in order.
+        form: how messages become rows.
+        block_rows: how many rows a block has.
+        several: whether `asked` says which names a message has.
+    """
+
+    def __init__(
+        self, store: Store, names: Sequence[str], form: RowFormat, block_rows: int, *, several: bool
+    ) -> None:
+        super().__init__(store, several=several)
+        self._names, self._form, self._block_rows = names, form, block_rows
+        self._more = [name for name in names if name in OF_HITS]
+        self._rows = 0  # that were shown by themselves or in complete blocks
+        self._rest: list[HitBatch] = []  # whose cells the maker keeps for the next block
+
+    def _maker(self) -> CellMaker:
+        return CellMaker(self._names, self._form, self._block_rows, self._more)
+
+    def _written(self, columns: Any, hits: HitBatch) -> Iterator[Hit | TextColumns]:
+        assert isinstance(self._made, CellMaker)
+        if not self._rest:
+            missing = -self._rows % self._block_rows or (0 if self._rows else self._block_rows)
+            first = hits.part(0, min(missing, len(hits)))
+            yield from self._hits(first)
+            columns, hits = columns.slice(len(first)), hits.part(len(first), len(hits))
+        if not len(hits):
+            return
+        more = {name: self._column(name, hits) for name in self._more}
+        for block in self._made.blocks(self._store, columns, more):
+            self._rows += block.count
+            self._rest = []
+            yield block
+        left = self._made.left - sum(map(len, self._rest))
+        if left:
+            self._rest.append(hits.part(len(hits) - left, len(hits)).without_data())
+
+    def _hits(self, hits: HitBatch) -> Iterator[Hit]:
+        for offset in hits.frames.rows["physical_offset"].tolist():
+            self._rows += 1
+            yield hits.hit(self._store, offset)
+
+    def single(self, hit: Hit) -> Iterator[Hit]:
+        """See `HitMaker`."""
+        rest, self._rest = self._rest, []
+        if rest:
+            assert isinstance(self._made, CellMaker)
+            self._made.forget()
+            for hits in rest:
+                yield from self._hits(hits)
+        self._rows += 1
+        yield hit
+
+    def last(self) -> Iterator[TextColumns]:
+        """See `HitMaker`."""
+        if isinstance(self._made, CellMaker):
+            yield from self._made.last()

@@ -80,18 +80,18 @@ class LineMaker:
 
     def lines(self, store: Store, batch: Any, more: Mapping[str, Any] | None = None) -> TextLines:
         """The lines of a batch of this store, with the values of the caller's columns as Arrow arrays."""
-        complete = self._complete(store, batch)
-        for name, values in (more or {}).items():
-            complete = complete.append_column(name, values)
-        return TextLines(memoryview(self._make(complete, self._text)), len(batch))
+        return TextLines(memoryview(self._make(self._complete(store, batch, more), self._text)), len(batch))
 
-    def _complete(self, store: Store, batch: Any) -> Any:
+    def _complete(self, store: Store, batch: Any, more: Mapping[str, Any] | None = None) -> Any:
         from rmqtool.report.export.records import LogBytes
         from rmqtool.report.export.system import SystemColumn
 
         with closing(LogBytes(store)) as log:
             meaning = SystemColumn(store, self._form.tz, bodies=self._form.body != "none")
-            return self._plan.complete(batch, log, meaning)
+            complete = self._plan.complete(batch, log, meaning)
+        for name, values in (more or {}).items():
+            complete = complete.append_column(name, values)
+        return complete
 
 
 class CellMaker(LineMaker):
@@ -101,21 +101,31 @@ class CellMaker(LineMaker):
         names: the columns of the table, in order.
         form: how messages become rows; see `can_be_lines`.
         block_rows: how many rows a block has; the rows that are left over wait for the next batch.
+        more: columns of the caller, among `names`.
     """
 
-    def __init__(self, names: Sequence[str], form: RowFormat, block_rows: int) -> None:
-        super().__init__(names, form, "csv")
+    def __init__(
+        self, names: Sequence[str], form: RowFormat, block_rows: int, more: Sequence[str] = ()
+    ) -> None:
+        super().__init__(names, form, "csv", more)
         self.names = tuple(names)
         self.block_rows = block_rows
         self._rest: list[Any] = []
 
-    def blocks(self, store: Store, batch: Any) -> Iterator[TextColumns]:
-        """The complete blocks of a batch and of what was left over."""
+    @property
+    def left(self) -> int:
+        """How many rows are left over."""
+        return len(self._rest[0]) if self._rest else 0
+
+    def blocks(
+        self, store: Store, batch: Any, more: Mapping[str, Any] | None = None
+    ) -> Iterator[TextColumns]:
+        """The complete blocks of a batch and of what was left over, with the columns of the caller."""
         import pyarrow as pa
 
         from rmqtool.report.export.text import plain_texts
 
-        complete = self._complete(store, batch)
+        complete = self._complete(store, batch, more)
         cells = [plain_texts(complete, name, self._text) for name in self.names]
         if self._rest:
             cells = [pa.concat_arrays(parts) for parts in zip(self._rest, cells, strict=True)]
@@ -126,5 +136,9 @@ class CellMaker(LineMaker):
 
     def last(self) -> Iterator[TextColumns]:
         """What is left over at the end."""
-        if self._rest and len(self._rest[0]):
-            yield TextColumns(self._rest, len(self._rest[0]), self.block_rows)
+        if self.left:
+            yield TextColumns(self._rest, self.left, self.block_rows)
+
+    def forget(self) -> None:
+        """Drop what is left over: its rows are shown in another way."""
+        self._rest = []

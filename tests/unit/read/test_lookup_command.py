@@ -135,13 +135,17 @@ def test_thousands_of_hits_give_the_lines_of_single_ones(
 ) -> None:
     """Text, order, notes and exit code, also for damaged records and names that nothing has."""
     store = cases.path(name)
+    for place in ("output", "report.export.hit_lines"):
+        monkeypatch.setattr(f"rmqtool.{place}.TABLE_BLOCK_ROWS", 3)
+    monkeypatch.setattr("rmqtool.output.FLUSH_SECONDS", 1e9)
     with Store.open(store) as opened:
         keys = list(held_keys(opened))
     text = "".join(f"{key}\n" for key in (*keys[:: len(keys) // (40 if IS_WHOLE else 10) + 1], "nothing"))
     (tmp_path / "keys").write_text(text, "utf-8")
     for arguments in (
         (), ("--format", "csv"), ("--body", "none", "--topic", "T*"), ("--tag", "TagA", "--scan", "never"),
-        ("--fields", "asked,inside,uniq_key,found_by,system"), ("--max", 7),
+        ("--fields", "asked,inside,uniq_key,found_by,system"), ("--max", 7), ("--format", "table"),
+        ("--format", "table", "--fields", "keys,asked,inside,body,status"),
     ):  # fmt: skip
         given = (store, "--keys-from", tmp_path / "keys", *arguments)
         monkeypatch.setattr("rmqtool.read.by_key._MANY", 1 << 40)
