@@ -46,6 +46,8 @@ _EXPECTED_MIN = 12  # slots in use that such a piece has on average: with that m
 _ENTRIES_READ_MAX = 1 << 20  # bytes of entries that are read to see whether one belongs to an empty slot
 _SMALL = 1 << 18  # bytes of entries up to which all of them are read in every look-up
 _ROOM = 1 << 16
+_WINDOW_SLOTS, _WINDOW_ENTRIES = (((4 << 20) - 1) // size for size in (index.SLOT_SIZE, index.ENTRY_SIZE))
+"""Slots, and entries, that are read together for many keys: less than `cold_reads` reads in advance."""
 _TAIL = 64  # entries that are read together where those of the newest record are counted
 
 
@@ -243,72 +245,45 @@ class IndexFile:
     def many(self, hashes: Sequence[Array]) -> tuple[list[Candidates], bool]:
         """The entries that have one of the hashes, in no order, and whether chains are broken or gone.
 
-        The used part of the file is read once and as a whole, because chains lead through all of it.
+        The used part of the file is read once, window by window, because chains lead through all of it.
         Entries that the header does not count are not followed.
 
         Args:
             hashes: arrays of key hashes, i4, each looked up by itself; a hash may occur several times.
         """
-        used, begin, end = self.used, self.header.begin_physical_offset, self.header.end_physical_offset
-        data = self.source.window(0, self.shape.entry_offset(used))
-        found = [self._follow(data, used, each) for each in hashes]
+        import numpy as np
+
+        begin, end = self.header.begin_physical_offset, self.header.end_physical_offset
+        walk = _ChainWalk(self, np.concatenate(hashes))
+        used_slots = walk.read_slots()
+        walk.read_entries()
+        found = walk.found([len(each) for each in hashes])
         is_broken = any(
             len(each.broken) or bool(((each.offsets < begin) | (each.offsets > end)).any()) for each in found
         ) or (
             self.is_small
             and any(
-                len(each.keys) < self._count_entries(data, wanted)
+                len(each.keys) < self._count_entries(wanted)
                 for each, wanted in zip(found, hashes, strict=True)
             )
         )
-        return found, is_broken or bool(self.source.unreadable) or self._has_lost_slots(data)
+        # Fewer slots in use than the header counts: chains are gone.
+        has_lost_slots = used_slots < self.header.hash_slot_count
+        return found, is_broken or bool(self.source.unreadable) or has_lost_slots
 
-    def _follow(self, data: Array, used: int, hashes: Array) -> Candidates:
-        import numpy as np
-
-        from rmqtool.index import index_file_kernel as kernel
-
-        used = min(used, max(len(data) - self.shape.entry_offset(0), 0) // index.ENTRY_SIZE)
-        count = len(hashes)
-        if used <= 1:
-            return Candidates(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32))
-        active, number = np.empty(count, np.int32), np.empty(count, np.int64)
-        limits = np.full(count, used, np.int64)
-        broken = np.empty(count, np.int32)
-        layout = self._kernel_layout()
-        state = np.zeros(3, np.int64)
-        state[0] = kernel.newest_entries(data, hashes, layout, active, number)
-        keys, offsets = np.empty(count + _ROOM, np.int32), np.empty(count + _ROOM, np.int64)
-        while state[0]:
-            if state[1] + state[0] > len(keys):
-                keys, offsets = (np.concatenate([each, np.empty_like(each)]) for each in (keys, offsets))
-            kernel.follow_chains(data, hashes, layout, active, number, limits, state, keys, offsets, broken)
-        return Candidates(keys[: state[1]], offsets[: state[1]], broken[: state[2]])
-
-    def _kernel_layout(self) -> FileLayout:
+    def kernel_layout(self) -> FileLayout:
+        """Where fields lie, for kernels."""
         return _file_layout(self.shape)
 
-    def _count_entries(self, data: Array, hashes: Array) -> int:
-        """How many entries have one of `hashes`; sound chains lead to as many."""
+    def _count_entries(self, hashes: Array) -> int:
+        """How many of the used entries have one of `hashes`; sound chains lead to as many."""
         import numpy as np
 
-        data = data[self.shape.entry_offset(1) :]
-        words = (
-            data[: len(data) - len(data) % index.ENTRY_SIZE].view(">i4").reshape(-1, index.ENTRY_SIZE // 4)
-        )
-        there, counts = np.unique(words[:, 0], return_counts=True)
+        there, counts = np.unique(self.entries(1, self.used)["key_hash"], return_counts=True)
         places = np.searchsorted(there, hashes)
         known = places < len(there)
         known[known] = there[places[known]] == hashes[known]
         return int(counts[places[known]].sum())
-
-    def _has_lost_slots(self, data: Array) -> bool:
-        """Whether fewer slots name an entry than the header counts, so that chains are gone."""
-        import numpy as np
-
-        data = data[self.shape.slot_offset(0) : self.shape.entry_offset(0)]
-        slots = data[: len(data) - len(data) % index.SLOT_SIZE].view(np.int32)
-        return int(np.count_nonzero(slots)) < self.header.hash_slot_count
 
     # all entries, all slots
 
@@ -387,7 +362,7 @@ class IndexFile:
 
         from rmqtool.index import index_file_kernel as kernel
 
-        layout = self._kernel_layout()
+        layout = self.kernel_layout()
         last = np.zeros(max(self.slot_count, 1), np.int32)
         first_wrong = np.zeros(_EXAMPLES, np.int64)
         limits = np.iinfo(np.int64)
@@ -449,6 +424,98 @@ def holds(entries: Array, rows: Array, keys: Array, left_out: int = -1) -> bool:
 
     layout = _file_layout(index.DEFAULT_SHAPE)  # of which only the fields of an entry count
     return bool(kernel.match_keys(entries.view(np.uint8), layout, rows, keys, left_out))
+
+
+class _ChainWalk:
+    """One pass over an index file along the chains of many keys, from its newest entries to its oldest."""
+
+    def __init__(self, file: IndexFile, hashes: Array) -> None:
+        import numpy as np
+
+        self._file, self._hashes = file, hashes
+        self._layout = file.kernel_layout()
+        count = len(hashes)
+        self._windows = -(-file.used // _WINDOW_ENTRIES)
+        self._heads = np.full(self._windows, -1, np.int32)
+        self._nexts = np.empty(count, np.int32)
+        self._numbers, self._limits = np.empty(count, np.int32), np.empty(count, np.int32)
+        self._broken = np.empty(count, np.int32)
+        self._keys, self._offsets = np.empty(count + _ROOM, np.int32), np.empty(count + _ROOM, np.int64)
+        self._state = np.zeros(3, np.int64)
+
+    def read_slots(self) -> int:
+        """Find the newest entry of every key; how many slots are in use."""
+        import numpy as np
+
+        from rmqtool.index import index_file_kernel as kernel
+
+        file, shape = self._file, self._file.shape
+        heads = np.full(-(-shape.slots // _WINDOW_SLOTS), kernel.NONE, np.int32)
+        if file.used > 1:
+            kernel.list_by_slot(self._hashes, self._layout, _WINDOW_SLOTS, heads, self._nexts)
+        in_use = 0
+        for place, k in enumerate(heads.tolist()):
+            first = place * _WINDOW_SLOTS
+            stop = min(first + _WINDOW_SLOTS, file.slot_count)
+            if first >= stop:
+                break
+            data = file.source.window(shape.slot_offset(first), (stop - first) * index.SLOT_SIZE)
+            in_use += int(np.count_nonzero(data.view(np.int32)))
+            if k != kernel.NONE:
+                kernel.newest_entries(
+                    data, first, k, self._hashes, self._layout, _WINDOW_ENTRIES, file.used, self._heads,
+                    self._nexts, self._numbers, self._limits, self._state, self._broken,
+                )  # fmt: skip
+        return in_use
+
+    def read_entries(self) -> None:
+        """Follow all chains to their ends."""
+        import numpy as np
+
+        from rmqtool.index import index_file_kernel as kernel
+
+        file = self._file
+        for place in reversed(range(self._windows)):
+            if not self._state[kernel.KEYS_LEFT]:
+                return
+            if self._heads[place] == kernel.NONE:
+                continue
+            first = place * _WINDOW_ENTRIES
+            length = (min(first + _WINDOW_ENTRIES, file.used) - first) * index.ENTRY_SIZE
+            data = file.source.window(file.shape.entry_offset(first), length)
+            while self._heads[place] != kernel.NONE:
+                if self._state[kernel.FOUND] == len(self._keys):
+                    self._keys, self._offsets = (
+                        np.concatenate([each, np.empty_like(each)]) for each in (self._keys, self._offsets)
+                    )
+                kernel.follow_chains(
+                    data, place, self._hashes, self._layout, _WINDOW_ENTRIES, self._heads, self._nexts,
+                    self._numbers, self._limits, self._state, self._keys, self._offsets, self._broken,
+                )  # fmt: skip
+
+    def found(self, sizes: Sequence[int]) -> list[Candidates]:
+        """The hits, for groups of keys of these sizes."""
+        import numpy as np
+
+        from rmqtool.index import index_file_kernel as kernel
+
+        count, wrong = int(self._state[kernel.FOUND]), self._broken[: int(self._state[kernel.BROKEN])]
+        keys, offsets = self._keys[:count], self._offsets[:count]
+        if len(sizes) == 1:
+            return [Candidates(keys, offsets, wrong)]
+        order = np.argsort(keys, kind="stable")
+        keys, offsets, wrong = keys[order], offsets[order], np.sort(wrong)
+        found = []
+        first = 0
+        for size in sizes:
+            part, bad = (
+                slice(*np.searchsorted(each, (first, first + size)).tolist()) for each in (keys, wrong)
+            )
+            found.append(
+                Candidates(keys[part] - np.int32(first), offsets[part], wrong[bad] - np.int32(first))
+            )
+            first += size
+        return found
 
 
 def _places(entries: bytes, key_hash: int) -> Iterator[int]:

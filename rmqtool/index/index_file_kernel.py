@@ -1,8 +1,8 @@
 """The compiled half of `index_file`: the chains of many keys, and the check of all links.
 
-Chains are followed step by step for all keys rather than key by key, and the memory of a later key is
-requested while this one is handled: an index file is read at random, and nearly every access would wait for
-the memory.
+Chains lead to smaller and smaller entry numbers. So those of all keys are followed in one pass over the file,
+window by window from its end: each key is in the list of the window that it needs next. Every byte is read
+once, in order, and what is read at random is in the processor's cache.
 
 Imports llvmlite: only `index_file` imports this module.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rmqtool.log.compiled import compiled
-from rmqtool.log.intrinsics import i32, i64, prefetch
+import numpy as np
 
-_AHEAD = 16  # keys whose memory is requested before they are handled
+from rmqtool.log.compiled import compiled
+from rmqtool.log.intrinsics import i32, i64
 
 
 class FileLayout(NamedTuple):
@@ -30,59 +30,99 @@ class FileLayout(NamedTuple):
     previous_at: int
 
 
+NONE = -1
+"""Ends a list of keys."""
+KEYS_LEFT, FOUND, BROKEN = range(3)
+"""Indices of the state: keys whose chains are still followed, hits, broken chains."""
+
+
 @compiled
-def newest_entries(data: Any, hashes: Any, layout: FileLayout, active: Any, numbers: Any) -> Any:
-    """Fill `active` with the keys whose slot holds an entry, `numbers` with that entry; how many they are."""
-    count = 0
+def list_by_slot(hashes: Any, layout: FileLayout, window: int, heads: Any, nexts: Any) -> None:
+    """Put every key into the list of its window of `window` slots.
+
+    `heads` (i4, NONE at first) has the first key of the list of each window, `nexts` (i4) the key after each.
+    """
     for k in range(len(hashes)):
-        if k + _AHEAD < len(hashes):
-            prefetch(data, layout.slots_at + layout.slot_size * (hashes[k + _AHEAD] % layout.slots))
-        number = i32(data, layout.slots_at + layout.slot_size * (hashes[k] % layout.slots))
-        if number != 0:
-            active[count] = k
-            numbers[count] = number
-            count += 1
-    return count
+        place = hashes[k] % layout.slots // window
+        nexts[k] = heads[place]
+        heads[place] = k
+
+
+@compiled
+def newest_entries(
+    data: Any, first: int, k: int, hashes: Any, layout: FileLayout, window: int, limit: int, heads: Any,
+    nexts: Any, numbers: Any, limits: Any, state: Any, broken: Any,
+) -> None:  # fmt: skip
+    """Move key `k` and those listed after it to the lists of the windows of `window` entries that they need.
+
+    `data` are the bytes of the slots from number `first` on. Entries below `limit` are in use. For every
+    listed key `numbers` has the entry to look at, and `limits` the number that it must be below.
+    """
+    while k != NONE:
+        following = nexts[k]
+        number = i32(data, layout.slot_size * (hashes[k] % layout.slots - first))
+        if number < 0 or number >= limit:
+            broken[state[BROKEN]] = k
+            state[BROKEN] += 1
+        elif number != 0:
+            numbers[k] = number
+            limits[k] = limit
+            nexts[k] = heads[number // window]
+            heads[number // window] = k
+            state[KEYS_LEFT] += 1
+        k = following
 
 
 @compiled
 def follow_chains(
-    data: Any, hashes: Any, layout: FileLayout, active: Any, numbers: Any, limits: Any, state: Any,
-    keys: Any, offsets: Any, broken: Any,
+    data: Any, place: int, hashes: Any, layout: FileLayout, window: int, heads: Any, nexts: Any,
+    numbers: Any, limits: Any, state: Any, keys: Any, offsets: Any, broken: Any,
 ) -> None:  # fmt: skip
-    """Go one entry further in every active chain; chains that end are dropped.
+    """Follow the chains of the keys in the list of window `place` until they leave it; `data` are its bytes.
 
-    `state` holds how many chains are active, how many hits were written to `keys` and `offsets`, and
-    how many chains are broken, whose keys go to `broken`. `limits` holds, per chain, the entry before.
+    Hits go to `keys` and `offsets`. If these are full, the rest of the keys stays in the list.
     """
-    active_count, found, broken_count = state[0], state[1], state[2]
-    left = 0
-    for place in range(active_count):
-        if place + _AHEAD < active_count:
-            prefetch(data, layout.entries_at + layout.entry_size * numbers[place + _AHEAD])
-        number = numbers[place]
-        k = active[place]
-        if number <= 0 or number >= limits[place]:
-            broken[broken_count] = k
-            broken_count += 1
-            continue
-        at = layout.entries_at + layout.entry_size * number
-        held = i32(data, at + layout.hash_at)
-        if held == hashes[k]:
-            keys[found] = k
-            offsets[found] = i64(data, at + layout.physical_at)
-            found += 1
-        elif held < 0 or held % layout.slots != hashes[k] % layout.slots:  # an entry of another slot's chain
-            broken[broken_count] = k
-            broken_count += 1
-            continue
-        previous = i32(data, at + layout.previous_at)
-        if previous != 0:
-            active[left] = k
-            numbers[left] = previous
-            limits[left] = number
-            left += 1
-    state[0], state[1], state[2] = left, found, broken_count
+    first = place * window
+    k = np.int64(heads[place])
+    while k != NONE:
+        following = np.int64(nexts[k])
+        number = np.int64(numbers[k])
+        limit = np.int64(limits[k])
+        slot = hashes[k] % layout.slots
+        while number != 0:
+            if number < 0 or number >= limit:
+                broken[state[BROKEN]] = k
+                state[BROKEN] += 1
+                number = 0
+                break
+            if number < first:
+                numbers[k] = number
+                limits[k] = limit
+                nexts[k] = heads[number // window]
+                heads[number // window] = k
+                break
+            at = layout.entry_size * (number - first)
+            held = i32(data, at + layout.hash_at)
+            if held == hashes[k]:
+                if state[FOUND] == len(keys):
+                    numbers[k] = number
+                    limits[k] = limit
+                    heads[place] = k
+                    return
+                keys[state[FOUND]] = k
+                offsets[state[FOUND]] = i64(data, at + layout.physical_at)
+                state[FOUND] += 1
+            elif held < 0 or held % layout.slots != slot:  # an entry of another slot's chain
+                broken[state[BROKEN]] = k
+                state[BROKEN] += 1
+                number = 0
+                break
+            limit = number
+            number = i32(data, at + layout.previous_at)
+        if number == 0:
+            state[KEYS_LEFT] -= 1
+        k = following
+    heads[place] = NONE
 
 
 @compiled
