@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmqtool.log.events import StoredMessage
     from rmqtool.message.rows import Row, RowFormat
     from rmqtool.read.coverage import Gap
-    from rmqtool.read.hits import Hit, SearchReport
+    from rmqtool.read.hits import Hit, NamesLeft, SearchReport
     from rmqtool.read.lookup_request import Request
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
@@ -400,9 +400,8 @@ class _Task:
         from rmqtool.read.lookup_request import FIELDS, table_fields
 
         looked = SearchReport()
-        found: set[str] = set()
         seen = _Damage(self.writer)
-        filled = Filled(self.store, self.writer, request, found)
+        filled = Filled(self.store, self.writer, request)
         with ExitStack() as stack:
             if trace:
                 found_hits = request.hits(self.store, looked, *self._shown_scans(stack))
@@ -415,7 +414,7 @@ class _Task:
                 count = self.writer.write_rows(rows, FIELDS, table_fields(request))
                 count -= len(filled.records)
         self._has_fillers = filled.has_ranges
-        code = self._ending(request, looked, found, count)
+        code = self._ending(request, looked, filled.left, count)
         return worst_exit_code(seen.exit_code(), code, filled.report())
 
     def _rows(
@@ -436,7 +435,7 @@ class _Task:
         def made() -> Iterator[Hit | TextLines | TextColumns]:
             for hits in request.hits_and_batches(self.store, looked, *shown):
                 if not isinstance(hits, Hit):
-                    filled.found.update(hits.names)
+                    filled.left.found_in(hits)
                     yield from maker.batch(hits)
                 elif filled.note(hits):
                     yield from maker.single(hits)
@@ -568,10 +567,10 @@ class _Task:
         stored = self.store.find(place)
         return stored is not None and not stored.status
 
-    def _ending(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
+    def _ending(self, request: Request, looked: SearchReport, left: NamesLeft, count: int) -> int:
         """Report damage and what was not found; return the exit code."""
         code = self._wrong(request, looked)
-        return worst_exit_code(code, self._found(request, looked, found, count))
+        return worst_exit_code(code, self._found(request, looked, left, count))
 
     def _wrong(self, request: Request, looked: SearchReport) -> int:
         """Report damage and ranges that were not searched; return the exit code."""
@@ -592,18 +591,18 @@ class _Task:
             seen.report(finding)
         return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead else EXIT_OK)
 
-    def _found(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
+    def _found(self, request: Request, looked: SearchReport, left: NamesLeft, count: int) -> int:
         """Report names that were not found; return the exit code."""
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         queues = request.selection if request.kind == "queue_offset" else None
-        if not found and looked.without_topic:
+        if not left.has_found and looked.without_topic:
             code = self._nothing(request.selection)
             self.writer.note(
                 "rmqtool: only the index was searched: --scan always also finds messages of a deleted topic"
             )
             return worst_exit_code(code, self._unread(queues=queues))
-        if not found:
+        if not left.has_found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
             if request.kind in ("any", "key"):
                 self.writer.note("rmqtool: keys of a topic: rmqtool dump STORE --topic TOPIC --fields keys")
@@ -611,7 +610,7 @@ class _Task:
             if start > 0 and self.store.layout.queue_logs is None:
                 self.writer.note(f"rmqtool: the log begins at {start}; older messages have expired")
             return worst_exit_code(code, self._unread(queues=queues))
-        missing = [name for name in request.terms if name not in found]
+        missing = left.names()
         if not missing and request.kind in _EXACT:
             return self._unread(queues=queues) if queues is not None and looked.gaps else EXIT_OK
         if missing:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
 from rmqtool.output import Output
+from rmqtool.read.hits import NamesLeft
 from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ _SEARCHED_BYTES = 4 << 30  # of a log: a walk of about a second if it is in memo
 
 
 class Filled:
-    """The names that were found, and the fillers that may replace the messages of the others.
+    """The names that are left, and the fillers that may replace their messages.
 
-    `records` are the fillers that are shown as rows.
+    `left` are the names and offsets, as text, that were not found. `records` are the fillers that are shown
+    as rows.
     """
 
-    def __init__(self, store: Store, writer: Output, request: Request, found: set[str]) -> None:
-        self.found = found
+    def __init__(self, store: Store, writer: Output, request: Request) -> None:
+        self.left = NamesLeft(request.terms)
         self.records: list[StoredMessage] = []
         self._ranges: list[FillerRange] = []
         self._store = store
@@ -62,7 +64,7 @@ class Filled:
             self._is_met = True
             return False
         self._hits += 1
-        self.found.update(hit.names)
+        self.left.found(hit.names)
         return True
 
     def search(self) -> list[StoredMessage]:
@@ -71,7 +73,7 @@ class Filled:
         from rmqtool.read.known_topics import names_only_unknown_topics
 
         request = self._request
-        missing = [name for name in request.terms if name not in self.found]
+        missing = self.left.names()
         if not missing or (request.scan == "never" and not self._is_met) or not self._store.commit_log.files:
             return []
         if request.selection.limit is not None and self._hits >= request.selection.limit:

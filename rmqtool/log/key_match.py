@@ -47,23 +47,33 @@ class Names:
 
     def __init__(self, names: Sequence[str], topics: Sequence[str], kind: KeyKind = "key") -> None:
         self.kind = kind
-        self.texts, self.ends = _packed(names)
-        self.topics, self.topic_ends = _packed(topics)
-        make = tag_text if kind == "tag" else key_text
-        cached = {topic: string_hash(make(topic, "")) for topic in set(topics)}
-        self.seeds = np.fromiter((cached[topic] for topic in topics), np.int32, len(topics))
+        self.texts, self.ends = packed(names)
+        self.topics, self.topic_ends = packed(topics)
+        self.seeds = seeds_of(topics, kind)
 
     @cached_property
     def hashes(self) -> Array:
         """The key hash of each name, i4."""
-        from rmqtool.log import key_match_kernel as kernel
-
-        hashes = np.empty(len(self.ends), np.int32)
-        kernel.hash_keys(self.texts, self.ends, self.seeds, hashes)
-        return hashes
+        return hashes_of_texts(self.texts, self.ends, self.seeds)
 
 
-def _packed(texts: Sequence[str]) -> tuple[Array, Array]:
+def hashes_of_texts(texts: Array, ends: Array, seeds: Array) -> Array:
+    """The key hash of each of the texts, i4, with the seed of its number modulo the number of seeds."""
+    from rmqtool.log import key_match_kernel as kernel
+
+    hashes = np.empty(len(ends), np.int32)
+    kernel.hash_keys(texts, ends, seeds, hashes)
+    return hashes
+
+
+def seeds_of(topics: Sequence[str], kind: KeyKind) -> Array:
+    """What the hash of a name in each topic begins with, i4."""
+    make = tag_text if kind == "tag" else key_text
+    cached = {topic: string_hash(make(topic, "")) for topic in set(topics)}
+    return np.fromiter((cached[topic] for topic in topics), np.int32, len(topics))
+
+
+def packed(texts: Sequence[str]) -> tuple[Array, Array]:
     """The texts end to end as UTF-8, u1, and where each ends, i8."""
     joined = "".join(texts)
     if joined.isascii():

@@ -126,21 +126,30 @@ def contain(ranges: Ranges, text: bytes) -> Array:
 class TextSet:
     """A set of texts for look-ups; its hash table is built once for all batches."""
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
-        self._table = table_of(texts)
+    def __init__(self, texts: Sequence[bytes] | Ranges) -> None:
+        if isinstance(texts, Ranges):
+            self._table = texts.data, texts.starts, texts.lengths
+        else:
+            self._table = table_of(texts)
         self._slots = np.zeros(1 << (2 * len(texts)).bit_length(), np.int32)
-        if texts:  # most selections have none: do not load a kernel for them
+        if len(texts):  # most selections have none: do not load a kernel for them
             from rmqtool.log import string_ranges_kernel as text_kernel
 
             text_kernel.fill_slots(*self._table, self._slots)
 
     def holds(self, ranges: Ranges) -> Array:
         """Which rows are one of the texts: bool, shape (rows,); False for rows without a value."""
+        return self.numbers(ranges) >= 0
+
+    def numbers(self, ranges: Ranges) -> Array:
+        """Which of the texts each row is: i4, shape (rows,); -1 for other texts and for no value."""
         from rmqtool.log import string_ranges_kernel as text_kernel
 
-        flags = np.empty(len(ranges), np.bool_)
-        text_kernel.in_slots(ranges.data, ranges.starts, ranges.lengths, *self._table, self._slots, flags)
-        return flags
+        numbers = np.empty(len(ranges), np.int32)
+        text_kernel.numbers_in_slots(
+            ranges.data, ranges.starts, ranges.lengths, *self._table, self._slots, numbers
+        )
+        return numbers
 
 
 def distinct(ranges: Ranges) -> tuple[Array, list[bytes]]:

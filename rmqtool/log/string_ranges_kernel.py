@@ -68,23 +68,17 @@ def fill_slots(texts: Any, starts: Any, lengths: Any, slots: Any) -> None:
 
 
 @compiled
-def in_slots(
-    data: Any,
-    starts: Any,
-    lengths: Any,
-    texts: Any,
-    text_starts: Any,
-    text_lengths: Any,
-    slots: Any,
-    flags: Any,
-) -> None:
-    """flags[k] = whether the lengths[k] bytes at starts[k] are a text of `fill_slots`; False for -1."""
+def numbers_in_slots(
+    data: Any, starts: Any, lengths: Any, texts: Any, text_starts: Any, text_lengths: Any, slots: Any,
+    numbers: Any,
+) -> None:  # fmt: skip
+    """numbers[k] = which text of `fill_slots` the lengths[k] bytes at starts[k] are; -1 for none."""
     for k in range(len(starts)):
         length = np.int64(lengths[k])
-        flags[k] = (
-            length >= 0
-            and slots[_slot(data, starts[k], length, texts, text_starts, text_lengths, slots)] != 0
-        )
+        numbers[k] = -1
+        if length >= 0:
+            slot = _slot(data, starts[k], length, texts, text_starts, text_lengths, slots)
+            numbers[k] = slots[slot] - 1
 
 
 @compiled

@@ -25,7 +25,16 @@ from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
-from rmqtool.read.hits import BrokenChain, Hit, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
+from rmqtool.read.hits import (
+    BrokenChain,
+    Hit,
+    KeyMatcher,
+    NamesLeft,
+    ScanMode,
+    SearchReport,
+    hashes_of,
+    topics_of,
+)
 from rmqtool.read.key_scan import batch_hits, scan
 from rmqtool.read.known_topics import names_only_unknown_topics
 from rmqtool.read.selection import Selection
@@ -34,6 +43,8 @@ from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from rmqtool.read.hit_batches import HitBatch
+    from rmqtool.read.name_table import HashColumn, NameTable
+    from rmqtool.storage.buffers import Array
     from rmqtool.storage.rocksdb.messages import Found
 
 BeforeScan = Callable[[Sequence[Gap]], None]
@@ -65,10 +76,10 @@ class KeySearch:
         self._batches: list[HitBatch] = []
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
-        self._hashes: set[int] = set()
+        self._hashes: set[int] | HashColumn = set()
         self._misplaced_offsets: set[int] = set()
         self._seen: dict[int, set[str]] = {}
-        self._missing = set(wanted.names)
+        self._missing = NamesLeft(wanted.names)
 
     @classmethod
     def of(
@@ -118,12 +129,13 @@ class KeySearch:
             return
         steps = (self._known, self._damaged_file_hits, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
-            self._missing.difference_update(hit.names)
             if not isinstance(hit, Hit):
+                self._missing.found_in(hit)
                 # Only the first step yields batches, and no record twice.
                 self._batches.append(hit.without_data())
                 yield hit
                 continue
+            self._missing.found(hit.names)
             if hit.found_by != "index":
                 self._remember_batches()
             known = self._seen.setdefault(hit.stored.physical_offset, set())
@@ -139,8 +151,9 @@ class KeySearch:
         """Note what batches have shown: it is looked up only if something else is found."""
         for batch in self._batches:
             offsets = batch.frames.rows["physical_offset"].tolist()
+            names = batch.names
             for offset, (start, stop) in zip(offsets, pairwise(batch.stops.tolist()), strict=True):
-                self._seen.setdefault(offset, set()).update(batch.names[start:stop])
+                self._seen.setdefault(offset, set()).update(names[start:stop])
         self._batches.clear()
 
     def _known(self) -> Iterator[Hit | HitBatch]:
@@ -151,7 +164,9 @@ class KeySearch:
             )
             self.looked.index_files = len(views)
             in_rocksdb = None if views else self._in_rocksdb(topics)
-            offsets = self._candidates(topics, views) if in_rocksdb is None else in_rocksdb.offsets
+            offsets: list[int] | Array = (
+                self._candidates(topics, views) if in_rocksdb is None else in_rocksdb.offsets
+            )
             self.looked.gaps = self._gaps(topics, views, files, in_rocksdb)
         gaps = self.looked.gaps if self.scan != "never" else []
         self._announce(gaps)
@@ -160,7 +175,7 @@ class KeySearch:
             start = bisect_left(offsets, gap.start, place)
             stop = len(offsets) if gap.stop is None else bisect_left(offsets, gap.stop, start)
             yield from self._judged_together(offsets[place:start])
-            known = set(offsets[start:stop])
+            known = set(_as_list(offsets[start:stop]))
             for hit in self._scanned(gap, self.wanted):
                 is_known = hit.stored.physical_offset in known
                 yield hit._replace(found_by="index") if is_known else hit
@@ -177,7 +192,7 @@ class KeySearch:
                 Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
                 for view in views
                 if view.is_plausible
-                and not self._misplaced_offsets.isdisjoint(self._entries(self._hashes, [view]))
+                and not self._misplaced_offsets.isdisjoint(_as_list(self._entries(self._hashes, [view])))
             ]
         low, high = self._bounds()
         gaps = [
@@ -197,7 +212,7 @@ class KeySearch:
 
         Unique keys that were found are not searched again.
         """
-        names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
+        names = self._missing.names() if self.wanted.kind == "uniq_key" else self.wanted.names
         if names and self.scan != "never" and self.store.layout.batch_queues:
             wanted = KeyMatcher(frozenset(names), self.wanted.kind)
             yield from batch_hits(self.store, wanted, self._selection, self.looked)
@@ -205,13 +220,16 @@ class KeySearch:
     def _not_held(self) -> Iterator[Hit]:
         """Search the rest of the log for the names that were not found."""
         self.looked.without_log = not self.store.commit_log.files
-        if self.scan != "auto" or not self._missing or self.looked.without_log:
+        if self.scan != "auto" or self.looked.without_log:
+            return
+        missing = frozenset(self._missing.names())
+        if not missing:
             return
         rest = coverage.outside(self.looked.gaps, coverage.NOT_HELD)
         gaps = coverage.within(rest, *self._bounds())
         self._announce(gaps)
         for gap in gaps:
-            yield from self._scanned(gap, KeyMatcher(frozenset(self._missing), self.wanted.kind))
+            yield from self._scanned(gap, KeyMatcher(missing, self.wanted.kind))
 
     def _bounds(self) -> tuple[int | None, int | None]:
         """The range of physical offsets of the selection, as parameters of `coverage.within`."""
@@ -236,27 +254,40 @@ class KeySearch:
         self.looked.entries += 0 if found is None else len(found.offsets)
         return found
 
-    def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int]:
+    @cached_property
+    def _table(self) -> NameTable:
+        from rmqtool.read.name_table import NameTable
+
+        return NameTable(self.wanted.names)
+
+    def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int] | Array:
         """Physical offsets of the entries with a requested hash, ascending, each once."""
         self.looked.topics = len(topics)
         if len(self.wanted.names) * len(topics) < _MANY:
             self._hashes = self.wanted.hashes(topics)
         else:
-            from rmqtool.read.key_columns import hashes_of_names
-
-            self._hashes = hashes_of_names(sorted(self.wanted.names), topics, self.wanted.kind)
+            self._hashes = self._table.hashes(topics, self.wanted.kind)
         found = self._entries(self._hashes, views, self._broken)
         self.looked.entries += len(found)
-        return sorted(set(found))
+        if isinstance(found, list):
+            return sorted(set(found))
+        from rmqtool.storage.buffers import distinct
+
+        return distinct(found)
 
     def _entries(
-        self, hashes: Collection[int], views: Sequence[IndexFile], broken: BrokenChain = lambda *why: None
-    ) -> list[int]:
+        self,
+        hashes: set[int] | HashColumn,
+        views: Sequence[IndexFile],
+        broken: BrokenChain = lambda *why: None,
+    ) -> list[int] | Array:
         """Return the physical offsets that the entries with these hashes name, in no order."""
-        if len(hashes) * len(views) > _MANY:
+        if len(hashes) * len(views) > _MANY or not isinstance(hashes, set):
             from rmqtool.read.key_columns import offsets_of_hashes
+            from rmqtool.read.name_table import HashColumn
 
-            return offsets_of_hashes(self.store, views, hashes, broken)
+            column = hashes if isinstance(hashes, HashColumn) else HashColumn.of(hashes)
+            return offsets_of_hashes(self.store, views, column.values, broken)
         found: list[int] = []
         for view in views:
             for key_hash in hashes:
@@ -266,18 +297,20 @@ class KeySearch:
     def _broken(self, name: str, why: str, entry: int) -> None:
         self.looked.broken.append((name, why, entry))
 
-    def _judged_together(self, offsets: Sequence[int]) -> Iterator[Hit | HitBatch]:
+    def _judged_together(self, offsets: list[int] | Array) -> Iterator[Hit | HitBatch]:
         """The hits among the records at `offsets`, ascending; very many as batches, if these are wanted."""
         if not self._in_batches or len(offsets) < _MANY:
-            yield from self._judged(offsets)
+            yield from self._judged(_as_list(offsets))
             return
         import numpy as np
 
         from rmqtool.read.hit_batches import BatchJudge
 
-        judge = BatchJudge(self.store, self.wanted, self._selection)
-        for batch, others in judge.judged(np.array(offsets, np.int64)):
+        judge = BatchJudge(self.store, self._table, self.wanted.kind, self._selection)
+        for batch, others, collisions in judge.judged(np.asarray(offsets, np.int64)):
             yield from _in_order(batch, self._judged(others))
+            for offset, topic, properties_bytes in collisions:
+                self._collides(offset, topic, properties_bytes)
 
     def _judged(self, offsets: Iterable[int]) -> Iterator[Hit]:
         """The hits among the records at `offsets`."""
@@ -294,14 +327,18 @@ class KeySearch:
                 continue
             names = self._names(stored)
             if not names:
-                self.looked.collisions += 1
-                if self._hashes.isdisjoint(hashes_of(stored)):
-                    self._misplaced_offsets.add(offset)
+                self._collides(offset, stored.message.topic, stored.message.properties_bytes)
             elif self._selection.matches(stored.message, offset):
                 yield Hit(stored, "index", names)
             else:
                 self.looked.excluded += 1
-                self._missing.difference_update(names)  # the index holds it
+                self._missing.found(names)  # the index holds it
+
+    def _collides(self, offset: int, topic: str, properties_bytes: bytes) -> None:
+        """Note a record without a requested name: another key of the same hash, or a damaged index."""
+        self.looked.collisions += 1
+        if self._hashes.isdisjoint(hashes_of(topic, properties_bytes)):
+            self._misplaced_offsets.add(offset)
 
     @cached_property
     def _log_end(self) -> int:
@@ -340,6 +377,10 @@ class KeySearch:
             names = wanted.found_in(properties.decode(stored.message.properties_bytes))
             if names and self._selection.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "scan", names)
+
+
+def _as_list(offsets: list[int] | Array) -> list[int]:
+    return offsets if isinstance(offsets, list) else offsets.tolist()
 
 
 def _in_order(batch: HitBatch | None, hits: Iterator[Hit]) -> Iterator[Hit | HitBatch]:

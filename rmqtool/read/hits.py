@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, key_text, tag_text, texts_of
@@ -19,6 +19,8 @@ from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
+    from rmqtool.read.hit_batches import HitBatch
+    from rmqtool.read.name_table import NameTable
 
 BrokenChain = Callable[[str, str, int], None]
 """Called with the index file, why a chain in it cannot be followed, and one entry or 0."""
@@ -69,6 +71,44 @@ class KeyMatcher(NamedTuple):
             has = [found.get(properties.UNIQ_KEY, "")]
             has += properties.keys_of(found) if self.kind == "key" else []
         return tuple(name for name in dict.fromkeys(has) if name in self.names)
+
+
+class NamesLeft:
+    """The names of a look-up that were not found so far.
+
+    Attributes:
+        has_found: whether one was found.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.has_found = False
+        self._left = dict.fromkeys(names)
+        self._table: NameTable | None = None
+        self._flags: Any = None  # which names of the table were found
+
+    def found(self, names: Iterable[str]) -> None:
+        """Take names that were found."""
+        for name in names:
+            self.has_found = True
+            self._left.pop(name, None)
+
+    def found_in(self, batch: HitBatch) -> None:
+        """Take the names of a batch, whose table, the same for all batches, has all names."""
+        self.has_found = True
+        if self._table is None:
+            self._table, self._flags = batch.table, batch.table.flags()
+        self._flags[batch.numbers] = True
+
+    def names(self) -> list[str]:
+        """The names that are left, in their order."""
+        if self._table is not None:
+            table, flags, self._table = self._table, self._flags, None
+            if flags.all():
+                self._left.clear()
+            else:
+                known = zip(table.names, flags.tolist(), strict=True)
+                self.found(name for name, is_found in known if is_found)
+        return list(self._left)
 
 
 class SearchReport:
@@ -130,11 +170,11 @@ def topics_of(store: Store, selection: Selection) -> list[str]:
     return sorted(topic for topic in known | exact if selection.matches_topic(topic))
 
 
-def hashes_of(stored: StoredMessage) -> Iterator[int]:
+def hashes_of(topic: str, properties_bytes: bytes) -> Iterator[int]:
     """The hashes under which an index may hold a record."""
-    found = properties.decode(stored.message.properties_bytes)
+    found = properties.decode(properties_bytes)
     values = (found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS))
-    return (index_key_hash(text) for _, text in texts_of(stored.message.topic, *values))
+    return (index_key_hash(text) for _, text in texts_of(topic, *values))
 
 
 def _configured_topics(layout: StoreLayout) -> set[str]:

@@ -7,7 +7,7 @@ less than a microsecond if everything is in memory. What the index does not cove
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -147,26 +147,15 @@ class ColumnLookup:
         return task.result(tuple(gaps))
 
 
-def hashes_of_names(names: Sequence[str], topics: Collection[str], kind: KeyKind) -> set[int]:
-    """The hashes of all names in all of the topics: as `KeyMatcher.hashes`, in compiled code."""
-    found: set[int] = set()
-    for topic in topics:
-        found.update(Names(names, [topic], kind).hashes.tolist())
-    return found
-
-
-def offsets_of_hashes(
-    store: Store, views: Sequence[IndexFile], hashes: Collection[int], broken: BrokenChain
-) -> list[int]:
-    """Physical offsets of the entries that have one of the hashes, in no order."""
-    wanted = np.fromiter(hashes, np.int32, len(hashes))
-    found: list[int] = []
+def offsets_of_hashes(store: Store, views: Sequence[IndexFile], hashes: Array, broken: BrokenChain) -> Array:
+    """Physical offsets, i8, of the entries that have one of the hashes, in no order."""
+    found = [np.zeros(0, np.int64)]
     with ColumnLookup(store) as lookup:
-        for view, [each], is_damaged in _candidates(lookup, views, [wanted]):
+        for view, [each], is_damaged in _candidates(lookup, views, [hashes]):
             if is_damaged:
                 broken(view.name, "cannot be followed", 0)
-            found += each.offsets.tolist()
-    return found
+            found.append(each.offsets)
+    return np.concatenate(found)
 
 
 def _candidates(
@@ -268,7 +257,11 @@ class _Columns:
     def _is_collision(self, key_hash: int, offset: int) -> bool:
         """Whether an entry with this hash can name the record at an offset."""
         stored = self.store.find(offset)
-        return stored is not None and not stored.status & OFFSET_MISMATCH and key_hash in hashes_of(stored)
+        return (
+            stored is not None
+            and not stored.status & OFFSET_MISMATCH
+            and key_hash in hashes_of(stored.message.topic, stored.message.properties_bytes)
+        )
 
     def _is_found(self, names: Names, key: int, offset: int) -> bool:
         """Whether a record, whose properties are not UTF-8, has the key, as Java reads it."""

@@ -100,8 +100,7 @@ class HitMaker(ABC):
         if name == "found_by":
             return pa.array(["index"], pa.string()).take(pa.nulls(count, pa.int32()).fill_null(0))
         if name == "asked" and self._several:
-            names = pa.array(hits.names, pa.string())
-            return pa.ListArray.from_arrays(pa.array(hits.stops, pa.int32()), names)
+            return pa.ListArray.from_arrays(pa.array(hits.stops), hits.table.array(hits.numbers))
         return pa.nulls(count, pa.string())
 
 
