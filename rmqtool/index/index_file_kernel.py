@@ -93,7 +93,7 @@ def follow_chains(
             if number < 0 or number >= limit:
                 broken[state[BROKEN]] = k
                 state[BROKEN] += 1
-                number = 0
+                number = np.int64(0)
                 break
             if number < first:
                 numbers[k] = number
@@ -115,7 +115,7 @@ def follow_chains(
             elif held < 0 or held % layout.slots != slot:  # an entry of another slot's chain
                 broken[state[BROKEN]] = k
                 state[BROKEN] += 1
-                number = 0
+                number = np.int64(0)
                 break
             limit = number
             number = i32(data, at + layout.previous_at)

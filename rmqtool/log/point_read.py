@@ -14,8 +14,9 @@ import numpy as np
 from rmqtool.formats.message import MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import FRAME, Frames, numbers
+from rmqtool.log.range_reads import read_ranges
 from rmqtool.storage.buffers import Array
-from rmqtool.storage.source import ByteSource, read_pieces
+from rmqtool.storage.source import ByteSource
 
 _GAP_MAX = 16 << 10  # most bytes between records that are read too, because that is cheaper than another read
 _ROWS_MAX = 32 << 10
@@ -123,10 +124,10 @@ def _read_again(
     source: ByteSource, longer: Array, positions: Array, sizes: Array, data: Array, starts: Array, left: Array
 ) -> Array:
     """`data` with the records `longer` after it, whose `starts` and `left` are set."""
-    pieces = read_pieces(source, positions[longer].tolist(), sizes[longer].tolist())
-    left[longer] = lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    begins = positions[longer]
+    left[longer] = lengths = np.minimum(begins + sizes[longer], source.size) - begins
     starts[longer] = len(data) + np.cumsum(lengths) - lengths
-    both = np.concatenate([data, np.frombuffer(b"".join(pieces), np.uint8)])
+    both = np.concatenate([data, read_ranges(source, begins, lengths, 0)])
     both.flags.writeable = False
     return both
 
@@ -152,12 +153,11 @@ def _read_starts(source: ByteSource, positions: Array, tail: int) -> tuple[Array
     lows = positions[np.concatenate([[0], breaks])]
     highs = positions[np.concatenate([breaks, [len(positions)]]) - 1] + tail
     highs = np.maximum(np.minimum(highs, source.size), lows)
-    pieces = read_pieces(source, lows.tolist(), (highs - lows).tolist())
-    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    lengths = highs - lows
     begins = np.cumsum(lengths) - lengths
     group = np.repeat(np.arange(len(lows)), np.diff(np.concatenate([[0], breaks, [len(positions)]])))
     within = positions - lows[group]
-    data = np.frombuffer(b"".join([*pieces, bytes(_SIZE_BYTES)]), np.uint8)
+    data = read_ranges(source, lows, lengths, _SIZE_BYTES)
     return data, begins[group] + within, lengths[group] - within
 
 

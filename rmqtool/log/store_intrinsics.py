@@ -59,6 +59,18 @@ put_32 = _store(32)
 put_64 = _store(64)
 
 
+def _address_to_fill(typing_context: Any, array: Any, index: Any, length: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        return builder.ptrtoint(pointer, _I64)
+
+    return types.int64(array, types.int64, types.int64), code
+
+
+address_to_fill: Any = Intrinsic(_address_to_fill)
+"""(writable uint8 array, i64 index, i64 length) -> the address of array[index], for so many bytes."""
+
+
 def _copy(typing_context: Any, array: Any, index: Any, address: Any, length: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, address, length = arguments

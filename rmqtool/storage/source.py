@@ -235,7 +235,7 @@ class FileSource:
         """See ByteSource."""
         stop = min(offset + length, self.size)
         offset = min(offset, stop)
-        window = _buffer(stop - offset)
+        window = buffer_of(stop - offset)
         if self._limiter is not None:
             self._limiter.take(stop - offset)
         if self._cold is not None and self._cold.fill(window.data, offset):
@@ -269,6 +269,12 @@ class FileSource:
             # Short: the end of the file, or bytes that cannot be read.
             found.append(data if len(data) == length else self.read(start, length))
         return found
+
+    def descriptor_for(self, count: int) -> int:
+        """The open file, for reads of `count` bytes in all; nothing is fetched ahead or dropped for them."""
+        if self._limiter is not None:
+            self._limiter.take(count)
+        return self._fd
 
     def data_from(self, offset: int) -> int:
         """See ByteSource."""
@@ -368,7 +374,7 @@ class FileSource:
         self._unreadable.note(offset + done - failed, offset + done)
 
 
-def _buffer(length: int) -> Bytes:
+def buffer_of(length: int) -> Bytes:
     """Memory for a window: a part of a reused buffer of this thread, or a new array."""
     import numpy as np
 

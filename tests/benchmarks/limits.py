@@ -5,6 +5,7 @@
     partitions FILE FOLDER    the bodies of an Arrow file, each to the end of the file of its queue
     parquet FILE TARGET       an Arrow file as Parquet, compressed as `export` does
     json FILE                 json.loads of every line
+    places PLAN               the used part of index files, and some bytes at each of many places of a log
     flush FILE N              N times 16 records of 1 KiB, each time flushed to the device
 
 Only what a piece of work needs is imported.
@@ -30,6 +31,7 @@ _BUFFER_BYTES = 4 << 20
 _FEW_FILES = 1_000
 _SPARE_FILES = 100
 _GROUP_BYTES = 16 * 1024
+_RECORD_BYTES = 512
 
 
 def read(paths: Sequence[str | Path]) -> int:
@@ -128,6 +130,24 @@ def json_lines(path: str) -> int:
         for line in file:
             json.loads(line)
             count += 1
+    return count
+
+
+def places(plan: str) -> int:
+    """Read what a look-up of many keys has to read: as many reads as records, of 512 bytes; their number."""
+    given = json.loads(Path(plan).read_text("ascii"))
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    for path, used_bytes in given["index"]:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            for start in range(0, used_bytes, _BUFFER_BYTES):
+                file.readinto(buffer[: min(_BUFFER_BYTES, used_bytes - start)])
+    count = 0
+    for path, starts in given["log"]:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            descriptor = file.fileno()
+            for start in starts:
+                os.pread(descriptor, _RECORD_BYTES, start)
+            count += len(starts)
     return count
 
 
@@ -249,6 +269,8 @@ def main(arguments: Sequence[str]) -> None:
         parquet(*given)
     elif work == "json":
         json_lines(*given)
+    elif work == "places":
+        places(*given)
     elif work == "flush":
         flush(given[0], int(given[1]))
     else:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rmqtool.read.key_columns import ColumnLookup
+from rmqtool.index.index_file import open_index_files
+from rmqtool.read.key_columns import ColumnLookup, lookup_columns
 from rmqtool.read.store import Store
+from rmqtool.storage.open_files import OpenFiles
 from tests.benchmarks import messages
 from tests.benchmarks.harness import Call, Program, Row, rmqtool
 from tests.benchmarks.java import java, only
 from tests.benchmarks.machine import remove_store
-from tests.benchmarks.rows_read import empty_command
+from tests.benchmarks.rows_read import LIMITS, empty_command
 from tests.benchmarks.scale import Bench
 
 BODY_BYTES = 100
@@ -49,6 +54,8 @@ def rows(bench: Bench) -> Iterator[Row]:
                 empty_command(store), library(1, warm=False), warm,
             ]),
         )  # fmt: skip
+        if count > 1:
+            yield _places(bench, store, topic, keys)
     with Store.open(store) as opened, ColumnLookup(opened) as columns:
 
         def found() -> None:
@@ -59,8 +66,48 @@ def rows(bench: Bench) -> Iterator[Row]:
             goals={warm.name: 3},
             contenders=only([Call(name="lookup_columns", kind="rmqtool", work=found), warm]),
         )  # fmt: skip
-    path.unlink()
+    for each in (path, bench.folder / "one.txt", bench.folder / "places.json"):
+        each.unlink(missing_ok=True)
     remove_store(store)
+
+
+def _places(bench: Bench, store: Path, topic: str, keys: list[str]) -> Row:
+    """Without what a message takes to be shown: the same command with one key is its start."""
+    count, one, path = len(keys), bench.folder / "one.txt", bench.folder / "keys.txt"
+    one.write_text(f"{keys[0]}\n", "ascii")
+    plan = bench.folder / "places.json"
+    plan.write_text(json.dumps(_plan(store, topic, keys)), "ascii")
+    options = ("--topic", topic, "--json", "--fields", "physical_offset")
+    shown = f"rmqtool lookup STORE --keys-from FILE {' '.join(options[2:])}"
+    start = rmqtool("lookup", store, "--keys-from", one, *options, name="with one key", shown=shown)
+    reads = Program(
+        name="its reads alone", kind="limit", line=[*LIMITS, "places", plan],
+        shown="the used part of the index, and 512 bytes at each message, by a loop in Python",
+    )  # fmt: skip
+    return Row(
+        name=f"lookup of {count:,} keys, their places", unit="keys", amount=count,
+        cpu_goals={reads.name: 1 / 4},
+        contenders=[
+            rmqtool("lookup", store, "--keys-from", path, *options, name="rmqtool lookup", shown=shown,
+                    answer=lambda text: text.count('"physical_offset"') == count),
+            start, reads,
+        ],
+    )  # fmt: skip
+
+
+def _plan(store: Path, topic: str, keys: list[str]) -> dict[str, Any]:
+    """What a look-up has to read: bytes of index files, and where the records begin in their files."""
+    with Store.open(store) as opened, OpenFiles() as files:
+        views = open_index_files(opened.layout, files)
+        index = [(str(view.path), view.shape.entry_offset(view.used)) for view in views]
+        found = lookup_columns(opened, keys, topic).physical_offset
+        found.sort()
+        log = [
+            (str(file.path), (part - file.file_from_offset).tolist())
+            for file in opened.layout.commit_log
+            for part in [found[(found >= file.file_from_offset) & (found < file.end)]]
+        ]
+    return {"index": index, "log": log}
 
 
 _NOTE = "Java does not compare the keys of the records that its index names"
