@@ -424,9 +424,13 @@ class _Task:
         """Yield the row of each hit; rows of thousands are made together, if possible."""
         from rmqtool.read.hits import Hit
         from rmqtool.report.export.hit_lines import hit_maker
+        from rmqtool.table import TABLE_BLOCK_ROWS
 
         shown = self._shown_scans(stack)
-        maker = hit_maker(self.store, self.writer, form, request)
+        maker = hit_maker(
+            self.store, self.writer.fields, form, request, line_format=self.writer.line_format,
+            block_rows=TABLE_BLOCK_ROWS if self.writer.takes_cells else None,
+        )  # fmt: skip
         if maker is None:
             for hit in _noted(request.hits(self.store, looked, *shown), filled):
                 yield seen.row(hit, form, request)

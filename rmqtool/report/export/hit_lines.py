@@ -8,31 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import RowFormat
-from rmqtool.output import Output
 from rmqtool.read.hits import Hit
 from rmqtool.read.lookup_request import FIELDS, OF_HITS, Request, table_fields
 from rmqtool.read.store import Store
 from rmqtool.report.export.lines import CellMaker, LineFormat, LineMaker, can_be_lines
-from rmqtool.table import TABLE_BLOCK_ROWS
 
 if TYPE_CHECKING:
     from rmqtool.read.hit_batches import HitBatch
 
 
-def hit_maker(store: Store, writer: Output, form: RowFormat, request: Request) -> HitMaker | None:
+def hit_maker(
+    store: Store, names: Sequence[str] | None, form: RowFormat, request: Request, *,
+    line_format: LineFormat | None, block_rows: int | None,
+) -> HitMaker | None:  # fmt: skip
     """What makes the output of batches of hits; None if every hit needs its own row.
 
     Batches give the same text as rows under the conditions of `can_be_lines`, and with a column of the
     message.
+
+    Args:
+        store: the store.
+        names: the requested columns; None is the default.
+        form: how messages become rows.
+        request: the look-up.
+        line_format: the format of lines; None: the output takes none.
+        block_rows: how many rows a block of a table has; None: the output takes no cells.
     """
-    names = writer.fields
     if not can_be_lines(store, names, form) or (names is not None and set(names).issubset(OF_HITS)):
         return None
-    if writer.line_format is not None:
-        return HitLines(store, names, form, writer.line_format, several=request.has_several)
-    if writer.takes_cells:
+    if line_format is not None:
+        return HitLines(store, names, form, line_format, several=request.has_several)
+    if block_rows is not None:
         shown = table_fields(request) if names is None else names
-        return HitCells(store, shown, form, TABLE_BLOCK_ROWS, several=request.has_several)
+        return HitCells(store, shown, form, block_rows, several=request.has_several)
     return None
 
 

@@ -135,7 +135,7 @@ def test_thousands_of_hits_give_the_lines_of_single_ones(
 ) -> None:
     """Text, order, notes and exit code, also for damaged records and names that nothing has."""
     store = cases.path(name)
-    for place in ("output", "report.export.hit_lines"):
+    for place in ("output", "table"):
         monkeypatch.setattr(f"rmqtool.{place}.TABLE_BLOCK_ROWS", 3)
     monkeypatch.setattr("rmqtool.output.FLUSH_SECONDS", 1e9)
     with Store.open(store) as opened:
