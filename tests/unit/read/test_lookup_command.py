@@ -138,9 +138,19 @@ def test_thousands_of_hits_give_the_lines_of_single_ones(
     for place in ("output", "table"):
         monkeypatch.setattr(f"rmqtool.{place}.TABLE_BLOCK_ROWS", 3)
     monkeypatch.setattr("rmqtool.output.FLUSH_SECONDS", 1e9)
+    monkeypatch.setattr("rmqtool.index.index_file._WINDOW_SLOTS", 11)
+    monkeypatch.setattr("rmqtool.index.index_file._WINDOW_ENTRIES", 5)
     with Store.open(store) as opened:
-        keys = list(held_keys(opened))
-    text = "".join(f"{key}\n" for key in (*keys[:: len(keys) // (40 if IS_WHOLE else 10) + 1], "nothing"))
+        held = held_keys(opened)
+        records = list(opened.messages(damage="skip"))
+    keys = list(held)[:: len(held) // (40 if IS_WHOLE else 10) + 1]
+    damaged = next((place for place, each in enumerate(records) if each.status), 0)
+    near = [
+        properties.decode(each.message.properties_bytes)
+        for each in records[max(damaged - 9, 0) : damaged + 1]
+    ]
+    keys += [found["UNIQ_KEY"] for found in near if "UNIQ_KEY" in found]
+    text = "".join(f"{key}\n" for key in (*keys, "nothing"))
     (tmp_path / "keys").write_text(text, "utf-8")
     for arguments in (
         (), ("--format", "csv"), ("--body", "none", "--topic", "T*"), ("--tag", "TagA", "--scan", "never"),
