@@ -371,7 +371,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("RD05", "queues differ", "error", "a queue that is written twice differs between its files and RocksDB",
             "reads the files; reads other messages once RocksDB is preferred", _REWRITE_DATABASE, "CombineConsumeQueueStore"),
     Problem("RD06", "missing database", "error", "the RocksDB database with the queues is missing",
-            "creates an empty one; after a clean stop never dispatches the first record, and 5.4 dispatches at most ten files",
+            "creates an empty one; after a clean stop never dispatches the first record, and 5.4 dispatches at most ten files;"
+            " where queues are written twice, gives each the end of its files, without the older units",
             _REWRITE_DATABASE, "RocksDBConsumeQueueStore#recover, CommitLog#recoverNormally"),
     Problem("RD07", "entry missing", "error", "a record's key is not in the index in RocksDB",
             "answers queries by key without the message, unless index files have it; never adds the entry, because it indexes no record before the noted end",
@@ -391,6 +392,11 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("RD12", "second queue incomplete", "warning", "a queue that is written twice lacks units in RocksDB, or has units beyond the log there",
             "gives the queue in RocksDB the end of its files, so that it loses its older units; does not start if clients are served from RocksDB (combineCQPreferCQType)",
             _REWRITE_DATABASE, "CombineConsumeQueueStore#verifyAndInitOffsetForAllStore"),
+    Problem("RD13", "missing side database", "warning", "a RocksDB database without queues is missing",
+            "creates an empty one: of kvStore, it never delivers again what was popped and not acknowledged; of rocksdbstore, it has no"
+            " index entries, timer messages or open transactions of before",
+            "while the broker is stopped, copy the folder from a backup; without one, set the offsets of groups that pop back (kvStore; mqadmin"
+            " resetOffsetByTime), and make an index again as for RD07", "PopConsumerRocksdbStore, MessageRocksDBStorage"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -132,12 +132,18 @@ def store_info(store: Store) -> Info:
             for row in (item.row() for item in problems)
             if not (row["problem"] == "CP06" and unreadable.names(row["path"]))
         ],
-        "unsupported": [
-            {"what": part.what, "form": part.form, "path": layout.relative(part.path)}
-            for part in layout.unsupported
-        ],
+        "unsupported": _unsupported(layout),
         "unreadable": unreadable.rows(),
     }  # fmt: skip
+
+
+def _unsupported(layout: StoreLayout) -> list[Info]:
+    """The parts in a form that is not read; a database that is gone is a problem."""
+    return [
+        {"what": part.what, "form": part.form, "path": layout.relative(part.path)}
+        for part in layout.unsupported
+        if not part.is_lost
+    ]
 
 
 def _problems(store: Store, spans: Spans) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from rmqtool.findings import Report
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.single_file import offset_of_name
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, Unsupported
 
 
 class _Part(NamedTuple):
@@ -38,7 +39,8 @@ def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
     """
     for each in layout.unsupported:
         if each.what == part:
-            report(finding("UN01", layout.relative(each.path), reason=f"{each.what} in {each.form}"))
+            unread = finding("UN01", layout.relative(each.path), reason=f"{each.what} in {each.form}")
+            report(of_database(layout, each) or unread)
     for path, reason in layout.unreadable:
         if layout.part_of(path) in _PARTS[part].names:
             report(finding(_PARTS[part].unreadable, layout.relative(path), reason=reason))
@@ -58,6 +60,19 @@ def why_missing(layout: StoreLayout, start: int, stop: int) -> dict[str, str]:
     """What a finding of files that are missing in [start, stop) says of entries that have their names."""
     names = [path.name for path in layout.commit_log_not_files if start <= int(path.name) < stop]
     return {"reason": f"not a plain file: {', '.join(sorted(names)[:_NAMED_MAX])}"} if names else {}
+
+
+def of_database(layout: StoreLayout, part: Unsupported) -> Finding | None:
+    """Why a RocksDB database with a part of the store cannot be read; None if it is not known."""
+    if part.is_lost:
+        name = layout.relative(part.path)
+        return (
+            finding("RD06", name) if part.what in QUEUES_IN_ROCKSDB else finding("RD13", name, what=part.what)
+        )
+    if part.place is None:
+        return None
+    path, offset = part.place
+    return finding(database_code(layout, path), layout.relative(path), offset, None, reason=part.reason)
 
 
 def database_code(layout: StoreLayout, path: Path) -> str:

@@ -15,10 +15,9 @@ from pathlib import Path
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
-from rmqtool.storage.out_of_reach import database_code, why_missing
+from rmqtool.storage.out_of_reach import database_code, of_database, why_missing
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath, path_at
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, has_database
 
 WAIT_S = 2.0
 """How long a broker may take to give a new file its length."""
@@ -58,9 +57,7 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
     `profile` is the broker that used the store last; `live` is whether one is using it now.
     """
     sizes = _Sizes(live=live)
-    for part in layout.unsupported:
-        detail = {"what": part.what, "form": part.form, **({"reason": part.reason} if part.reason else {})}
-        yield finding("UN01", layout.relative(part.path), None, None, **detail)
+    yield from _unsupported(layout)
     yield from _databases(layout)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
@@ -92,16 +89,22 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
             yield finding("IX06", layout.relative(file.path), 0, file.size, expected_bytes=expected)
 
 
+def _unsupported(layout: StoreLayout) -> Iterator[Finding]:
+    """Parts in a form that is not read, and databases that are lost or cannot be opened, each once."""
+    known: set[Path] = set()
+    for part in layout.unsupported:
+        found = of_database(layout, part)
+        if found is None:
+            detail = {"what": part.what, "form": part.form}
+            detail |= {"reason": part.reason} if part.reason else {}
+            yield finding("UN01", layout.relative(part.path), None, None, **detail)
+        elif part.path not in known:
+            known.add(part.path)
+            yield found
+
+
 def _databases(layout: StoreLayout) -> Iterator[Finding]:
-    """RocksDB databases that cannot be opened, and what the opened ones have lost of their newest changes."""
-    for path, (part, (place, offset)) in {
-        part.path: (part, part.place) for part in layout.unsupported if part.place is not None
-    }.items():
-        if part.what in QUEUES_IN_ROCKSDB and not has_database(path):
-            yield finding("RD06", layout.relative(path))
-        else:
-            code = database_code(layout, place)
-            yield finding(code, layout.relative(place), offset, None, reason=part.reason)
+    """What the databases that are read have lost of their newest changes."""
     queues = None if layout.rocksdb is None else layout.rocksdb.database
     config = () if layout.rocksdb_config is None else layout.rocksdb_config.databases
     for database in filter(None, (queues, layout.pop, layout.rocksdb_messages, *config)):

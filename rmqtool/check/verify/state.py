@@ -144,8 +144,8 @@ class ConfigCheck:
 
 
 def _unread_databases(context: Context) -> Iterator[Finding]:
-    """Databases of a configuration that cannot be read: a broker does not start."""
-    for part in context.layout.unsupported:
+    """Databases of a configuration that cannot be read, which the pass `files` reports too."""
+    for part in context.layout.unsupported if "files" not in context.report.passes else ():
         if part.what == "config" and part.reason:
             yield finding("CF02", context.name(part.path), reason=part.reason)
 

@@ -445,13 +445,13 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     )
     actions, warnings = list(stray_actions(store)), list(log.notes)
     broken = {
-        part.path: part.reason
+        part.path: ("RD13", "it is missing") if part.is_lost else ("RD10", part.reason)
         for part in store.layout.unsupported
         if part.reason and part.what in _HARMLESS and part.what not in QUEUES_IN_ROCKSDB
     }
     warnings += [
-        f"{store.layout.relative(path)} stays as it is (RD10): {reason}; rmqtool problems RD10 says more"
-        for path, reason in broken.items()
+        f"{store.layout.relative(path)} stays as it is ({code}): {reason}; rmqtool problems {code} says more"
+        for path, (code, reason) in broken.items()
     ]
     warnings += [
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended

@@ -50,13 +50,16 @@ def _checkpoint(store: Store, after: After) -> list[Action]:
     problem = _problem(data, before, after)
     if problem is None and not after.changes and store.layout.abort is None:
         return []
-    content = checkpoint_format.encode(_truth(before, after))
+    truth = _truth(before, after)
+    if not store.layout.has_queues_in_files:  # of queues in RocksDB a broker notes no time
+        truth = replace(truth, logics_msg_timestamp=before.logics_msg_timestamp)
+    content = checkpoint_format.encode(truth)
     if content == data:
         return []
     kind: ActionKind = "create" if data is None else "replace"
     return [Action(kind, "checkpoint", 0, len(content), _REASON, problem,
                    {"physic_msg_timestamp_ms": after.last_store_timestamp,
-                    "logics_msg_timestamp_ms": after.last_store_timestamp,
+                    "logics_msg_timestamp_ms": truth.logics_msg_timestamp,
                     "index_msg_timestamp_ms": after.index_timestamp}, content)]  # fmt: skip
 
 

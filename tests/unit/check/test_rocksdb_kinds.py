@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import shutil
 import struct
 from collections.abc import Iterator
@@ -263,7 +264,54 @@ def test_damaged_pop_records(cases: Library, tmp_path: Path) -> None:
         assert not list(pop_rows(opened.layout, reported.append))
     assert [each.problem.code for each in reported] == ["RD10"]
     (store / "kvStore/CURRENT").write_text("x")
-    assert set(codes_of(store)) == {"RD10", "UN01"}
+    assert codes_of(store) == ["RD10"]
+
+
+CONFIGS = "consumequeue config/topics config/subscriptionGroups config/consumerOffsets"
+GONE, REST = "", r"LOCK|IDENTITY|OPTIONS-.*"
+"""Which files of a database are left."""
+
+
+@pytest.mark.parametrize(
+    ("name", "folders", "left", "wanted"),
+    [
+        ("kind_rocksdb_540", "consumequeue", GONE, {"consumequeue": "RD06"}),
+        ("kind_config_v2_540", "consumequeue config/rdb", GONE, {"consumequeue": "RD06"}),
+        ("kind_rocksdb_533", CONFIGS, GONE, {"consumequeue": "RD06"}),
+        ("kind_rocksdb_540_running", "consumequeue", r"\d+\.sst", {"consumequeue": "RD06"}),
+        (COMBINED, "consumequeue", REST, {"consumequeue": "RD06"}),
+        (COMBINED, "rocksdbstore", GONE, {"rocksdbstore": "RD13"}),
+        ("kind_rocksdb_540", "kvStore rocksdbstore", REST, {"kvStore": "RD13", "rocksdbstore": "RD13"}),
+        ("kind_trans_540", "rocksdbstore", GONE, {"rocksdbstore": "RD13"}),
+    ],
+)  # fmt: skip
+def test_databases_that_are_gone(
+    name: str, folders: str, left: str, wanted: dict[str, str], cases: Library, tmp_path: Path
+) -> None:
+    """Without broker.conf, what is left of the store shows that there was one: one finding for each."""
+    store = cases.copy(name, tmp_path / "store")
+    for folder in folders.split():
+        for path in (store / folder).iterdir():
+            if path.is_file() and re.fullmatch(left, path.name) is None:
+                path.unlink()
+        if left == GONE and not list((store / folder).iterdir()):
+            (store / folder).rmdir()
+    rows = [(row["path"], row["problem"]) for row in rows_of(store)]
+    assert {path: code for path, code in rows if code in ("RD06", "RD13")} == wanted
+    assert not {"UN01", "CQ01", "CQ11", "CQ13"} & {code for _, code in rows}
+    with Store.open(store) as opened:
+        shown = {row["path"]: row["problem"] for row in store_info(opened)["problems"]}
+    assert shown.items() >= wanted.items()
+
+
+@pytest.mark.parametrize(
+    ("setting", "folder"), [("popConsumerKVServiceInit", "kvStore"), ("indexRocksDBEnable", "rocksdbstore")]
+)
+def test_a_database_that_broker_conf_names(setting: str, folder: str, cases: Library, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{setting}=true\n")
+    found = findings_of(cases.path("ok_540_small_ipv6"), broker_conf=conf)
+    assert [item.path for item in found if item.problem.code == "RD13"] == [folder]
 
 
 @pytest.mark.parametrize("lost", ["*.sst", "CURRENT", "MANIFEST-*", "*.log"])
@@ -291,7 +339,7 @@ def test_lost_files_of_a_database(name: str, folder: str, lost: str, cases: Libr
         plan = plan_recover(opened, RecoverRequest())
     assert files and [row["problem"] for row in shown] == [wanted][: len(wanted)]
     assert all(row["path"].startswith(folder) for row in shown)
-    assert {row["problem"] for row in rows_of(store)} - {"UN01", "CF02"} == {wanted} - {""}
+    assert {row["problem"] for row in rows_of(store)} == {wanted} - {""}
     said = [*plan.plan.summary["warnings"], *(each.reason for each in plan.refusals)]
     assert any(action.database for action in plan.plan.actions) == (wanted == "RD01")
     assert any("which rmqtool cannot repair" in each or "RD10" in each for each in said) == (wanted == "RD10")
@@ -331,7 +379,9 @@ def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -
     with Store.open(store) as opened:
         assert known_offsets(opened) == known_offsets_of(cases.path("kind_rocksdb_540"))
     rows = {row["problem"]: row for row in rows_of(store)}
-    assert set(rows) == {"UN01", "RD10", "CF02"} and rows["CF02"]["path"] == "config/topics"
+    assert set(rows) == {"RD10"} and rows["RD10"]["path"] == "config/topics/CURRENT"
+    only_config = {item.problem.code: item.path for item in findings_of(store, passes=("config",))}
+    assert only_config == {"CF02": "config/topics"}
     shutil.rmtree(store / "config/consumerOffsets")
     (store / "config/topics/CURRENT").write_bytes(
         (cases.path("kind_rocksdb_540") / "config/topics/CURRENT").read_bytes()
@@ -442,7 +492,7 @@ def test_damage_of_one_block_leaves_the_other_units(cases: Library, tmp_path: Pa
     content = bytearray(table.read_bytes())
     content[len(content) // 2] ^= 1
     table.write_bytes(content)
-    rows = [row for row in rows_of(store) if row["problem"] != "UN01"]
+    rows = rows_of(store)
     assert [row["problem"] for row in rows] == ["RD01"]
     assert rows[0]["path"] == "consumequeue/000011.sst" and rows[0]["physical_offset"] > 0
     assert report_of(store).units >= 18

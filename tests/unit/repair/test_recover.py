@@ -54,8 +54,9 @@ STAYS = {
     "bad_rd07_entry_missing": {"RD07"},
     "bad_rd08_entry_without_record": {"RD08"},
     "bad_rd09_end_of_index": {"RD09"},
-    "gap_rd10_table_missing": {"RD10", "UN01"},
+    "gap_rd10_table_missing": {"RD10"},
     "gap_rd11_log_missing": {"RD11"},
+    "gap_rd13_database_missing": {"RD13"},
     "old_cl16_queue_made_anew": {"CL16"},
 }
 OF_COPIES = {"CC02", "CC03", "CC04", "CC05", *(f"TS{number:02}" for number in range(1, 8))}
