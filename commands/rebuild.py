@@ -67,7 +67,9 @@ def rebuild(
     Queues in RocksDB are in one database, which is rebuilt as a whole, with a unit for every message of
     the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store whose queues are written
     twice, --topic and --queue select queues in files, and leave the database as it is. --broker-conf with
-    storeType=defaultRocksDB says that a broker keeps its queues in RocksDB if nothing else shows it.
+    storeType=defaultRocksDB says that a broker keeps its queues in RocksDB if nothing else shows it. An index
+    in RocksDB (indexRocksDBEnable) is rebuilt as a whole too; timer messages and open transactions in its
+    database are copied. If it is gone, --broker-conf has to say that there was one.
 
     The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the
     log and stores that were not closed cleanly. A queue without files whose topic is not in
@@ -188,8 +190,9 @@ def _summary(planned: Planned) -> str:
     found = planned.rebuild
     has_queues = "queues" in planned.request.parts
     parts = [f"{counted(planned.plan.summary['queues'], 'queue')} to rebuild"] if has_queues else []
-    if found.index is not None:
-        parts.append("1 index entry" if found.index.keys == 1 else f"{found.index.keys} index entries")
+    if found.index is not None or found.index_database is not None:
+        entries = planned.plan.summary["index_entries"]
+        parts.append("1 index entry" if entries == 1 else f"{entries} index entries")
     kinds = Counter(action.kind for action in planned.plan.actions)
     parts += [f"{counted(count, 'file')} to {kind}" for kind, count in sorted(kinds.items())]
     if found.unmended:

@@ -93,7 +93,7 @@ def recover(
     plan warns of this.
 
     Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
-    one new database is built for all (extra rocksdb).
+    one new database is built for all (extra rocksdb). The same is true of an index in RocksDB.
 
     File sizes are detected from existing files. If all queues or the whole index are missing and their
     sizes are not the defaults, give --broker-conf; otherwise a broker does not load them. Sound units keep

@@ -109,11 +109,7 @@ _NUMBER_OF_ITS_UNIT = (
 _REWRITE_DATABASE = (
     "rmqtool rebuild STORE: rebuilds the database of queues from the commit log (extra rocksdb)"
 )
-_INDEX_AGAIN = (
-    "if rocksdbstore holds only the index (timerRocksDBEnable and transRocksDBEnable are off), move it away while"
-    " the broker is stopped, create an empty file abort in the store, and set commitLogRecoverMaxNum to the number"
-    " of commit log files for the next start: it indexes the whole log again"
-)
+_INDEX_AGAIN = "rmqtool rebuild STORE: rebuilds the index in RocksDB from the commit log (extra rocksdb)"
 _REWRITE_INDEX = "rmqtool rebuild STORE: rebuilds the index from the commit log"
 _FROM_SLAVE = (
     "; if a slave or a backup has this file, put it back first: a slave's file has the same name and bytes"
@@ -384,7 +380,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("RD10", "damaged side database", "error", "a part of a file of a RocksDB database without queues cannot be read",
             "does not start if it is the configuration; otherwise starts without what the database holds, or fails when it reads the block",
             "while the broker is stopped, copy the folder from a backup; if only CURRENT is missing, write the name of the MANIFEST there, and a line end,"
-            " into a new file CURRENT; an index alone is made again as for RD07", "AbstractRocksDBStorage", input_unread=True),
+            " into a new file CURRENT; rmqtool rebuild with --broker-conf makes an index again (indexRocksDBEnable)",
+            "AbstractRocksDBStorage", input_unread=True),
     Problem("RD11", "write-ahead log missing", "warning", "the write-ahead log of a RocksDB database is missing",
             "starts without the changes that only the log held: those since the last flush, and none after a clean stop",
             "if the broker was not stopped cleanly, copy the folder from a backup, or compare the offsets of groups before their consumers start (rmqtool stats"
@@ -396,7 +393,8 @@ PROBLEMS: tuple[Problem, ...] = (
             "creates an empty one: of kvStore, it never delivers again what was popped and not acknowledged; of rocksdbstore, it has no"
             " index entries, timer messages or open transactions of before",
             "while the broker is stopped, copy the folder from a backup; without one, set the offsets of groups that pop back (kvStore; mqadmin"
-            " resetOffsetByTime), and make an index again as for RD07", "PopConsumerRocksdbStore, MessageRocksDBStorage"),
+            " resetOffsetByTime); rmqtool rebuild with --broker-conf makes an index again (indexRocksDBEnable)",
+            "PopConsumerRocksdbStore, MessageRocksDBStorage"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

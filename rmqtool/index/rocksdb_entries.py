@@ -54,8 +54,11 @@ ENTRY = np.dtype(
 """One entry: the record that it leads to, key and value as a number, and the key alone; -1 for a key that no
 broker writes. Entries of records have no sequence number."""
 
+_PLACE = np.dtype([("row", "i8"), ("letter", "u1"), ("start", "i8"), ("stop", "i8")], align=True)
+_NO_PLACES = np.zeros(0, _PLACE)
 _BLOCKS = 64  # of all tables, read at once
 _PER_RECORD = 4
+_MARKS = {ord(letter): f"@{letter}@".encode() for letter in "KTU"}
 _DELETES = (format_.DELETE, format_.SINGLE_DELETE)
 _SHORTEST_ENTRY = 3  # bytes: three lengths
 
@@ -69,13 +72,67 @@ def _letters() -> Letters:
 
 
 def of_records(frames: Frames) -> Array:
-    """The entries that a broker makes for the records of a window; `frames.data` must still be valid."""
+    """The entries that a broker makes for the records of a window; `frames.data` must still be valid.
+
+    In the order of the log. A record that was written only in part has no entries.
+    """
+    frames = _whole(frames)
+    texts = _topics(frames)
+    entries, left, _ = _entries(frames, texts, places=False)
+    made = [entries, *(_plain(frames, row, texts) for row in left)]
+    # a name that KEYS holds twice has one entry
+    found = _first_of_each(np.concatenate(made))
+    return found[np.argsort(found["physical_offset"], kind="stable")]
+
+
+def rows_of_records(frames: Frames) -> Iterator[tuple[bytes, bytes]]:
+    """The same as keys and values of the database; one of a name that KEYS holds twice comes twice."""
+    frames = _whole(frames)
+    texts, rows, data = _topics(frames), frames.rows, memoryview(frames.data)
+    _, left, places = _entries(frames, texts, places=True)
+    topic_ids, offsets, times = (
+        rows[name].tolist() for name in ("topic_id", "physical_offset", "store_timestamp")
+    )
+    waiting: list[tuple[bytes, memoryview]] = []
+    for row, letter, start, stop in zip(*(places[name].tolist() for name in _PLACE.names or ()), strict=True):
+        waiting.append((_MARKS[letter], data[start:stop]))
+        if letter != ord("U"):
+            continue
+        head = _number(times[row] - times[row] % HOUR_MS) + b"@" + texts[topic_ids[row]]
+        tail, value = b"@" + _number(offsets[row]), _number(times[row])
+        uniq = waiting.pop()[1]
+        for mark, name in waiting:
+            yield b"".join((head, mark, name, b"@", uniq, tail)), value
+        yield b"".join((head, _MARKS[letter], uniq, tail)), value
+        waiting.clear()
+    for row in left:
+        head, tail = _number(times[row] - times[row] % HOUR_MS), _number(offsets[row])
+        for text in _plain_texts(frames, row, texts):
+            yield head + text + tail, _number(times[row])
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def _whole(frames: Frames) -> Frames:
+    """Without records that were written only in part."""
+    return frames.at(np.flatnonzero(~frames.ends_in_zeros()))
+
+
+def _topics(frames: Frames) -> list[bytes]:
+    """The topics as a broker encodes them."""
+    return [java_utf8_decode(topic).encode("utf-8", "replace") for topic in frames.topics]
+
+
+def _entries(frames: Frames, texts: Sequence[bytes], *, places: bool) -> tuple[Array, list[int], Array]:
+    """(entries, rows whose properties are not UTF-8, which have none, places of the names if asked for)."""
     rows = frames.rows
     names, name_ends = name_table()
-    texts = [java_utf8_decode(topic).encode("utf-8", "replace") for topic in frames.topics]
     topics = np.frombuffer(b"".join(texts) + b"\0", np.uint8)
     topic_ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     entries = np.zeros(_PER_RECORD * len(rows) + 64, ENTRY)
+    where = np.zeros(len(entries), _PLACE) if places else _NO_PLACES
     left = np.zeros(len(rows), np.bool_)
     found = np.empty((len(name_ends), 2), np.int64)
     result = np.zeros(1, np.int64)
@@ -83,14 +140,13 @@ def of_records(frames: Frames) -> Array:
     while done < len(rows):
         done = entries_of_records(
             frames.data, starts, rows, done, topics, topic_ends, names, name_ends, found,
-            form.TRANSACTION_ROLLBACK, marks(), _letters(), entries, left, result,
+            form.TRANSACTION_ROLLBACK, marks(), _letters(), entries, left, result, where,
         )  # fmt: skip
         if done < len(rows):
             more = max(len(entries), 2 + int(rows[done]["properties_length"]))
             entries = np.concatenate([entries[: result[0]], np.zeros(more, ENTRY)])
-    made = [entries[: result[0]], *(_plain(frames, row, texts) for row in np.flatnonzero(left).tolist())]
-    # a name that KEYS holds twice has one entry
-    return _first_of_each(np.concatenate(made))
+            where = np.concatenate([where[: result[0]], np.zeros(more, _PLACE)]) if places else where
+    return entries[: result[0]], np.flatnonzero(left).tolist(), where[: result[0]]
 
 
 def _first_of_each(entries: Array) -> Array:
@@ -98,8 +154,11 @@ def _first_of_each(entries: Array) -> Array:
     return entries if len(places) == len(entries) else entries[np.sort(places)]
 
 
-def _plain(frames: Frames, row: int, topics: Sequence[bytes]) -> Array:
-    """The entries of a record whose properties are not UTF-8, decoded and encoded again as Java does."""
+def _plain_texts(frames: Frames, row: int, topics: Sequence[bytes]) -> list[bytes]:
+    """The keys, without hour and offset, of a record whose properties are not UTF-8.
+
+    They are decoded and encoded again, as Java does.
+    """
     record = frames.rows[row]
     stop = int(frames.starts()[row]) + int(record["size"])
     found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
@@ -109,9 +168,15 @@ def _plain(frames: Frames, row: int, topics: Sequence[bytes]) -> Array:
         texts = [f"K@{key}@{uniq}" for key in properties.keys_of(found)]
         texts += [f"T@{tags}@{uniq}"] if tags else []
         texts.append(f"U@{uniq}")
+    topic = topics[int(record["topic_id"])]
+    return [b"@" + topic + b"@" + text.encode("utf-8", "replace") + b"@" for text in texts]
+
+
+def _plain(frames: Frames, row: int, topics: Sequence[bytes]) -> Array:
+    """The entries of a record whose properties are not UTF-8."""
+    record, texts = frames.rows[row], _plain_texts(frames, row, topics)
     entries = np.zeros(len(texts), ENTRY)
-    for number, text in enumerate(texts):
-        whole = b"@" + topics[int(record["topic_id"])] + b"@" + text.encode("utf-8", "replace") + b"@"
+    for number, whole in enumerate(texts):
         entry_of_text(
             np.frombuffer(whole, np.uint8), int(record["physical_offset"]), int(record["store_timestamp"]),
             _letters(), entries[number:],

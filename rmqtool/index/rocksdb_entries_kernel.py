@@ -84,12 +84,26 @@ def _put(row: Any, value: Any, physical_offset: Any, time: Any) -> None:
     row.fingerprint = _mixed(_with_number(value, time))
 
 
+@inlined
+def _place(places: Any, count: Any, number: Any, letter: Any, start: Any, stop: Any) -> None:
+    """Note the name of an entry, unless places are not asked for."""
+    if len(places) > 0:
+        place = places[count]
+        place.row = number
+        place.letter = letter
+        place.start = start
+        place.stop = stop
+
+
 @compiled
 def entries_of_records(
     data: Any, starts: Any, rows: Any, first: int, topics: Any, topic_ends: Any, names: Any, name_ends: Any,
-    found: Any, rollback: int, m: Marks, letters: Letters, entries: Any, left: Any, result: Any,
+    found: Any, rollback: int, m: Marks, letters: Letters, entries: Any, left: Any, result: Any, places: Any,
 ) -> int:  # fmt: skip
     """Fill `entries` for rows[first:]; returns the row at which they were full, or len(rows).
+
+    `places` gets where the name of each entry lies in `data`; the last entry of a record is that of its
+    unique key. It is as long as `entries`, or empty.
 
     `topics` are the topics as a broker encodes them, each up to its `topic_ends`. Rows whose properties are
     not UTF-8 are only marked in `left`. `result[0]` is the number of entries, on entry and on return.
@@ -131,6 +145,7 @@ def entries_of_records(
                     value = _with_byte(_with_text(own, data, begin, i), letters.split)
                     value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
                     _put(entries[count], value, offset, time)
+                    _place(places, count, number, letters.key, begin, i)
                     count += 1
                 begin = i + 1
             i += 1
@@ -139,10 +154,12 @@ def entries_of_records(
             value = _with_byte(_with_text(value, data, found[TAGS, 0], found[TAGS, 1]), letters.split)
             value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
             _put(entries[count], value, offset, time)
+            _place(places, count, number, letters.tag, found[TAGS, 0], found[TAGS, 1])
             count += 1
         value = _with_byte(_with_byte(head, letters.uniq), letters.split)
         value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
         _put(entries[count], value, offset, time)
+        _place(places, count, number, letters.uniq, uniq, uniq_stop)
         count += 1
     result[0] = count
     return len(rows)

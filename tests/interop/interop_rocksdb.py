@@ -16,7 +16,7 @@ import pytest
 
 from rmqtool.broker.predict import Prediction, predict
 from rmqtool.errors import EXIT_OK
-from rmqtool.formats import config_json
+from rmqtool.formats import config_json, properties
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net.broker_client import document
 from rmqtool.net.ha_connection import Address
@@ -277,16 +277,45 @@ def _served(library: verdicts.Library, topic: str, queue_id: int) -> tuple[tuple
         offset = answer["next"]
 
 
-def test_a_start_makes_an_index_again(cases: Library, tmp_path: Path) -> None:
-    """The cure of RD07 to RD09: without rocksdbstore and with abort, 5.4 indexes all that it reads."""
-    root = cases.copy("bad_rd07_entry_missing", tmp_path / "store")
-    settings = SETTINGS | {"indexRocksDBEnable": "true", "rocksdbCQDoubleWriteEnable": "true"}
-    assert [each[:4] for each in verify_finds(root, conf_of(root, settings))] == ["RD07"]
+def test_a_broker_answers_from_an_index_that_was_built(cases: Library, tmp_path: Path) -> None:
+    """Every key and unique key of every message, without index files; and it goes on with the index."""
+    root = cases.copy("kind_combine_index_timer_540", tmp_path / "store")
+    wanted = _index_entries(root)
     shutil.rmtree(root / "rocksdbstore")
-    (root / "abort").touch()
-    check_broker("5.4.0", tmp_path / "lab", root, settings)
-    wanted = _index_entries(cases.path("kind_combine_index_timer_540"))
-    assert wanted <= _index_entries(root)
+    settings = TWICE | {
+        "indexRocksDBEnable": "true", "indexFileReadEnable": "false", "transRocksDBEnable": "false",
+        "combineCQPreferCQType": "default",
+    }  # fmt: skip
+    conf = conf_of(root, settings)
+    assert run("rebuild", root, "--broker-conf", conf, "--apply", "--quiet") == EXIT_OK
+    assert _index_entries(root) == wanted
+    with Store.open(root) as store:
+        messages = [found.message for found in store.messages() if can_be_pulled(found.message.topic)]
+    keys: dict[tuple[str, str], set[int]] = {}
+    uniq_keys = set()
+    for message in messages:
+        held = properties.decode(message.properties_bytes)
+        uniq_keys.add((message.topic, held[properties.UNIQ_KEY]))
+        for key in properties.keys_of(held):
+            keys.setdefault((message.topic, key), set()).add(message.physical_offset)
+    times = [message.store_timestamp for message in messages]
+    span = {"begin": min(times) - 1, "end": max(times) + 1, "max": len(messages)}
+    text = {key: str(value) for key, value in settings.items()}
+    with Broker("5.4.0", tmp_path / "lab", root, text) as broker:
+        broker.start()
+        with broker.client() as client:
+            wait_for_topic(client, sorted({topic for topic, _ in keys}))
+            for (topic, key), offsets in keys.items():
+                got = client.call("query", topic=topic, key=key, **span)
+                assert {row["physicalOffset"] for row in got} == offsets, (topic, key)
+            for topic, key in uniq_keys:
+                row = client.call("view", topic=topic, id=key)
+                assert row["properties"][properties.UNIQ_KEY] == key
+            client.call("send", topic="TopicA", body="bmV3", tags="", keys="key-after", properties={})
+            client.call("close")
+        broker.stop()
+    assert wanted < _index_entries(root)
+    assert verify_finds(root, conf) == []
 
 
 def _index_entries(root: Path) -> set[tuple[bytes, bytes]]:

@@ -158,7 +158,7 @@ class RocksdbIndexCheck:
 
     def part(self, frames: Frames) -> RangeSums:
         """The entries that the records of one window should have."""
-        entries = self._of_records(frames)
+        entries = of_records(frames)
         if not len(entries):
             none = np.zeros(0, np.int64)
             return RangeSums(0, none, none.astype(np.uint64), none, none)
@@ -175,13 +175,10 @@ class RocksdbIndexCheck:
         lasts[used] = offsets[cuts[used] + counts[used] - 1]
         return RangeSums(start, counts, sums, firsts, lasts)
 
-    def _of_records(self, frames: Frames) -> Array:
-        """In the order of the log. A record that was written only in part has no entries."""
-        whole = frames.at(np.flatnonzero(~frames.ends_in_zeros()))
-        if not len(whole.rows):
-            return np.zeros(0, ENTRY)
-        entries = of_records(whole)
-        return entries[np.argsort(entries["physical_offset"], kind="stable")]
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Of the entries that the records should have: how many, and the sum of their fingerprints."""
+        return int(self._records.counts.sum()), int(self._records.sums.sum())
 
     def take(self, scan: ScannedFile) -> None:
         """Add the windows of one file."""
@@ -317,7 +314,7 @@ class _Compared:
             start = int(records.firsts[used[low]])
             stop = min(self.check._base + ((int(used[high - 1]) + 1) << bits), self.check._end)
             for frames in self._frames(start, stop):
-                entries = self.check._of_records(frames)
+                entries = of_records(frames)
                 yield entries[(entries["physical_offset"] >= start) & (entries["physical_offset"] < stop)]
 
     def _frames(self, start: int, stop: int) -> Iterator[Frames]:

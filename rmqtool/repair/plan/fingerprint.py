@@ -21,7 +21,7 @@ from rmqtool.storage.open_files import opened
 
 FOLDERS = (
     "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
-    "compaction",
+    "compaction", "rocksdbstore",
 )  # fmt: skip
 FILES = ("checkpoint", "abort", "abort.bak", "epochFileCheckpoint", "timerwheel")
 _END_BYTES = 64 * 1024  # on either side of the log's end

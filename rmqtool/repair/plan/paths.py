@@ -18,7 +18,7 @@ from rmqtool.storage.next_command import command_on
 OUTSIDE = "outside"
 """The folder, in a backup and in staging, for files outside of the store root."""
 _NAME_BYTES = 255
-_RANKS = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "index": 2,
+_RANKS = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "index": 2, "rocksdbstore": 2,
           "config": 4, "checkpoint": 5, "abort": 6, "abort.bak": 6}  # fmt: skip
 LOG_RANK = 0
 _OTHER_RANK = 3

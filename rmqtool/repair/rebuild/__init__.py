@@ -5,6 +5,8 @@ survey.py       survey        one pass over it: the required and the present con
 header_corrections.py  misrouted_records: records whose head names another place in the queues
 queue_task.py   queue_tasks   which queues are wrong, and what is written for each
 database_task.py  database_task  the same for queues in RocksDB: a new database
+index_database_task.py  index_database_task  the same for an index in RocksDB
+database_files.py  the files of a database that is replaced, and the actions for it
 index_task.py   index_task    the file from which the index is wrong
 due_times.py    KeptDues      the delivery times of the old queues, which are kept
 kept.py         Kept          compact cache of the pass
@@ -28,7 +30,7 @@ from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
-from rmqtool.storage.unsupported import queues_part
+from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, queues_part
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.topics import TopicTable
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild.database_task import DatabaseTask
     from rmqtool.repair.rebuild.extension_task import ExtensionTask
     from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
+    from rmqtool.repair.rebuild.index_database_task import IndexDatabaseTask
     from rmqtool.repair.rebuild.index_task import IndexTask
     from rmqtool.repair.rebuild.queue_task import QueueTask, Shape, Unmended
     from rmqtool.repair.rebuild.survey import Survey
@@ -62,6 +65,7 @@ class Rebuild:
         tasks: the queues that are rebuilt.
         index: the task for the index; None: it stays.
         database: the task for queues in RocksDB; None: there are none, or they stay.
+        index_database: the task for an index in RocksDB; None: there is none, or it stays.
         unmended: parts that are wrong and stay so, with the reason.
         misrouted: records that name another queue or queue offset than their own; these queues stay.
         renumbered: records that state a wrong queue offset; their unit is written at the correct one.
@@ -81,6 +85,7 @@ class Rebuild:
     tasks: tuple[QueueTask, ...] = ()
     index: IndexTask | None = None
     database: DatabaseTask | None = None
+    index_database: IndexDatabaseTask | None = None
     unmended: tuple[Unmended, ...] = ()
     misrouted: tuple[MisroutedRecord, ...] = ()
     renumbered: tuple[MisroutedRecord, ...] = ()
@@ -96,7 +101,7 @@ class Rebuild:
 
     def check_tools(self) -> None:
         """Raise InputError if a library that `build` needs is not installed."""
-        if self.database is not None:
+        if self.database is not None or self.index_database is not None:
             from rmqtool.storage.rocksdb.writer import library
 
             library()
@@ -159,23 +164,28 @@ def plan_rebuild(
     if queues and is_whole:
         database, left = _database(found, wrong, deleted, is_final=is_final)
         unmended += left
+    index_database, left = _index_database(found)
+    unmended += left
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
-    actions += () if database is None else database.actions()
+    for task in filter(None, (database, index_database)):
+        actions += task.actions()
     if found.context.zombies_from is not None or not actions:
         found.queues.kept.drop()
     if strays:
         actions += _of_strays(store)
-    return _rebuild(found, actions, tasks, of_index, database, unmended, deleted)
+    return _rebuild(found, actions, tasks, of_index, (database, index_database), unmended, deleted)
 
 
 def _rebuild(
     found: Survey, actions: Iterable[Action], tasks: tuple[QueueTask, ...], index: IndexTask | None,
-    database: DatabaseTask | None, unmended: tuple[Unmended, ...], deleted: Iterable[Key],
+    databases: tuple[DatabaseTask | None, IndexDatabaseTask | None], unmended: tuple[Unmended, ...],
+    deleted: Iterable[Key],
 ) -> Rebuild:  # fmt: skip
     """The result of a plan."""
     from rmqtool.repair.rebuild.header_corrections import renumbered_records
     from rmqtool.repair.rebuild.queue_task import queue_ends
 
+    database, index_database = databases
     actions = sorted(actions, key=lambda action: action.path)
     guessed = dict(_guessed_sizes(found.view.layout, actions))
     shapes = _shapes(found.view.layout, tasks, database)
@@ -183,14 +193,20 @@ def _rebuild(
     due_times = found.queues.dues.warnings(shapes, found.delay_levels)
     return Rebuild(
         actions=tuple(actions),
-        build=_builder(found, tasks, index, database),
+        build=_builder(found, tasks, index, databases),
         tasks=tasks,
         index=index,
         database=database,
+        index_database=index_database,
         unmended=unmended,
         misrouted=found.misrouted,
         renumbered=tuple(renumbered_records(found.context, moved)),
-        warnings=(*_warnings(found, tasks), *guessed.values(), *due_times),
+        warnings=(
+            *_warnings(found, tasks),
+            *_lost_with_index(found, index_database),
+            *guessed.values(),
+            *due_times,
+        ),
         guessed_sizes=tuple(guessed),
         deleted=tuple(deleted),
         queue_ends=queue_ends(found, shapes),
@@ -240,6 +256,18 @@ def _database(
         return None, () if task is None else (task,)
     reason = _unreadable_log(found)
     return (task, ()) if reason is None else (None, (Unmended("consumequeue", task.problems, reason),))
+
+
+def _index_database(found: Survey) -> tuple[IndexDatabaseTask | None, tuple[Unmended, ...]]:
+    """The task for an index in RocksDB, and the reason if it cannot be repaired; nothing without one."""
+    from rmqtool.repair.rebuild.index_database_task import FOLDER, index_database_task
+    from rmqtool.repair.rebuild.queue_task import Unmended
+
+    task = index_database_task(found)
+    if task is None or isinstance(task, Unmended):
+        return None, () if task is None else (task,)
+    reason = _unreadable_log(found)
+    return (task, ()) if reason is None else (None, (Unmended(FOLDER, task.problems, reason),))
 
 
 def _is_whole(layout: StoreLayout, selection: Selection, *, queues: bool) -> bool:
@@ -329,8 +357,11 @@ def _chosen(found: Survey, selection: Selection) -> tuple[dict[Key, list[str]], 
 
 
 def _builder(
-    found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None, database: DatabaseTask | None
-) -> Callable[[Path], None]:
+    found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None,
+    databases: tuple[DatabaseTask | None, IndexDatabaseTask | None],
+) -> Callable[[Path], None]:  # fmt: skip
+    database, index_database = databases
+
     def build(staging: Path) -> None:
         from rmqtool.repair.rebuild.stage import stage
 
@@ -345,6 +376,8 @@ def _builder(
             end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept, bits=found.queues.bits,
             spans=spans, database=database,
         )  # fmt: skip
+        if index_database is not None:
+            index_database.build(staging / "rocksdbstore", found.view.layout)
 
     return build
 
@@ -359,6 +392,17 @@ def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
                 f"{task.folder} would hold only {task.shape.count} of the log's records, while other queues"
                 " of the topic exist: this may be a damaged queue id, which no CRC covers"
             )
+
+
+def _lost_with_index(found: Survey, task: IndexDatabaseTask | None) -> Iterator[str]:
+    """A warning about what a lost database held besides the index, which is not in the new one."""
+    lost = [
+        part.what
+        for part in found.view.layout.unsupported
+        if part.is_lost and part.path.name == "rocksdbstore" and part.what not in INDEX_IN_ROCKSDB
+    ]
+    if task is not None and lost:
+        yield f"rocksdbstore is missing: its {' and '.join(lost)} are lost, only the index is made again"
 
 
 def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:

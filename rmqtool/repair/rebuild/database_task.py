@@ -9,13 +9,11 @@ first record, and of all but the newest ten files (spec 06 2.6).
     numbers are left out                  have no unit; a broker passes over them
     numbers repeat                        as in files: the first record keeps the number
 
-Files of the former database move into the backup one by one; CURRENT, which makes a folder a database, is
-moved in last. Source: RocksDBConsumeQueueStore; spec 06 2.2 to 2.8.
+Source: RocksDBConsumeQueueStore; spec 06 2.2 to 2.8.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.spans import Key
-from rmqtool.errors import FormatError, InputError, RefusedError
+from rmqtool.errors import FormatError, InputError
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.rocksdb_queue import (
     CHECKPOINT_TOPIC,
@@ -40,10 +38,11 @@ from rmqtool.formats.rocksdb_queue import (
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.build import ENTRY, queue_codes, queue_id_of
 from rmqtool.repair.plan import Action
+from rmqtool.repair.rebuild.database_files import Files, database_actions, present_files
 from rmqtool.repair.rebuild.queue_task import Shape, Unmended, expired_end, refusal, shape_of
 from rmqtool.storage.rocksdb.queues import OFFSET_LIMIT, RocksdbQueues
-from rmqtool.storage.rocksdb.writer import CURRENT_SIZE, DatabaseWriter
-from rmqtool.storage.unsupported import is_rocksdb_file, queues_part
+from rmqtool.storage.rocksdb.writer import DatabaseWriter
+from rmqtool.storage.unsupported import queues_part
 
 if TYPE_CHECKING:
     from rmqtool.repair.rebuild.survey import Survey
@@ -73,7 +72,7 @@ class DatabaseTask:
     shapes: dict[Key, Shape]
     kept: tuple[Row, ...]
     end: int
-    old: tuple[tuple[str, int], ...]
+    old: Files
 
     @property
     def units(self) -> int:
@@ -82,25 +81,12 @@ class DatabaseTask:
 
     def actions(self) -> Iterator[Action]:
         """The changes, in the order of their paths."""
-        from rmqtool.problems import BY_CODE
-
-        names = ", ".join(BY_CODE[code].name for code in self.problems)
         size = sum(
             (_ROW_BYTES + len(topic.encode("utf-8", "surrogatepass"))) * shape.count
             for (topic, _), shape in self.shapes.items()
         )
         detail = {"queues": len(self.shapes), "units": self.units, "data_bytes": 2 * size + (1 << 16)}
-        has_current = any(name == "CURRENT" for name, _ in self.old)
-        yield Action(
-            "replace" if has_current else "create", f"{FOLDER}/CURRENT", 0, CURRENT_SIZE,
-            f"the RocksDB queues are rebuilt from the log: {names}", self.problems[0], detail, database=True,
-        )  # fmt: skip
-        for name, size in self.old:
-            if name != "CURRENT":
-                yield Action(
-                    "delete", f"{FOLDER}/{name}", 0, size, f"a file of the former database: {names}",
-                    self.problems[0],
-                )  # fmt: skip
+        yield from database_actions(FOLDER, "queues", self.problems, self.old, detail)
 
 
 def database_task(
@@ -120,7 +106,11 @@ def database_task(
     layout = survey.view.layout
     part = queues_part(layout.not_written)
     assert part is not None
-    codes = dict.fromkeys(item.problem.code for item in survey.findings if item.problem.code.startswith("RD"))
+    codes = dict.fromkeys(
+        item.problem.code
+        for item in survey.findings
+        if item.problem.code.startswith("RD") and item.path.partition("/")[0] == FOLDER
+    )
     codes |= dict.fromkeys(wrong)
     if not codes:
         return None
@@ -135,28 +125,9 @@ def database_task(
         reason = refusal(survey, key, shape, queues.get(key), is_final=is_final)
         if reason is not None:
             return Unmended(FOLDER, problems, f"{key[0]}/{key[1]}: {reason}", *key)
-    old = tuple(_old_files(part.path))
+    old = present_files(part.path, "queues")
     kept = () if layout.rocksdb is None else tuple(_kept(survey, layout.rocksdb, shapes, deleted))
     return DatabaseTask(problems, shapes, kept, survey.end, old)
-
-
-def _old_files(folder: Path) -> Iterator[tuple[str, int]]:
-    """Names and sizes of the files of the present database.
-
-    Raises:
-        RefusedError: something else has the name of one. It would be a part of the new database.
-    """
-    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-        raise RefusedError("is not a folder: the database of queues cannot be rebuilt there", path=folder)
-    for path in sorted(folder.iterdir() if folder.is_dir() else ()):
-        if not is_rocksdb_file(path.name):
-            continue
-        if path.is_symlink() or not path.is_file():
-            raise RefusedError(
-                "has the name of a file of the database and is not a plain file: it would be a part of"
-                " the new database", path=path, hint="move it away",
-            )  # fmt: skip
-        yield path.name, path.stat().st_size
 
 
 def _kept(

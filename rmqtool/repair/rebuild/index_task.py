@@ -97,6 +97,8 @@ def _first_wrong(survey: Survey, index: SurveyedIndex) -> tuple[int | None, tupl
     wrong = [numbers.get(item.path, 0) for item in found]
     codes = list(dict.fromkeys(item.problem.code for item in found))
     usable = {layout.relative(file.file.path): file for file in index.files}
+    if not layout.index_files and layout.may_index_in_rocksdb:
+        return None, ()  # verify misses no file either
     first = index.first_missing if usable else next((w.start for w in index.windows if w.keys), -1)
     if first >= 0:
         codes.append("IX10")

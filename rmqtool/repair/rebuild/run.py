@@ -128,7 +128,7 @@ def plan(
 def _chosen(actions: tuple[Action, ...], request: Request) -> list[Action]:
     """Without strays in parts that were not asked for."""
     left_out = [] if "queues" in request.parts else [*_QUEUE_FOLDERS]
-    left_out += [] if "index" in request.parts else ["index/"]
+    left_out += [] if "index" in request.parts else ["index/", "rocksdbstore/"]
     return [action for action in actions if not action.path.startswith(tuple(left_out))]
 
 
@@ -149,7 +149,8 @@ def _summary(found: Rebuild) -> dict[str, Any]:
         "queues": len(found.tasks) + (0 if found.database is None else len(found.database.shapes)),
         "units": sum(task.shape.count for task in found.tasks)
         + (0 if found.database is None else found.database.units),
-        "index_entries": 0 if found.index is None else found.index.keys,
+        "index_entries": (0 if found.index is None else found.index.keys)
+        + (0 if found.index_database is None else found.index_database.entries),
         "unmended": [
             {"path": item.path, "problems": list(item.problems), "reason": item.reason}
             for item in found.unmended

@@ -36,9 +36,12 @@ from rmqtool.repair.rebuild.extension_task import Bits
 from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted_records
 from rmqtool.repair.rebuild.kept import Kept
 from rmqtool.repair.rebuild.log_view import LogView
+from rmqtool.storage.rocksdb.database import Database
+from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB
 from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
+    from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
     from rmqtool.log.events import LogGap
     from rmqtool.log.frames import Frames
     from rmqtool.read.delay_levels import DelayLevels
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource, RateLimiter
 
 _NEVER = (1 << 63) - 1
-_QUEUE_FOLDER = "consumequeue"
+_DATABASES = ("consumequeue", "rocksdbstore")
 _TIMES_MAX = 1 << 20
 WINDOW = 16 << 20  # that of salvage, whose batches are taken where a file is sound
 WHOLE_QUEUE = -1
@@ -141,10 +144,22 @@ class SurveyedIndex(IndexCheck):
 
     def __init__(self, context: Context, options: WriteOptions) -> None:
         super().__init__(context)
-        self.rocksdb = None  # it is not rebuilt
         self._tags = options.profile.indexes_tags
         self._windows_lock = Lock()
         self._windows: list[Window] = []
+
+    def _in_rocksdb(self) -> RocksdbIndexCheck | None:
+        """See IndexCheck: a database that is lost, or cannot be opened, counts too."""
+        layout = self.context.layout
+        found = super()._in_rocksdb()
+        if found is not None or layout.root is None:
+            return found
+        part = next((part for part in layout.unsupported if part.what in INDEX_IN_ROCKSDB), None)
+        if part is None:
+            return None
+        from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
+
+        return RocksdbIndexCheck(self.context, Database(part.path))
 
     def part(self, frames: Frames, dispatch: Dispatch) -> IndexPart:
         """See IndexCheck."""
@@ -247,7 +262,7 @@ class Survey:
 
 def _is_of_queues_or_index(item: Finding) -> bool:
     area = item.problem.code[:2]
-    return area in ("CQ", "IX") or (area == "RD" and item.path.partition("/")[0] == _QUEUE_FOLDER)
+    return area in ("CQ", "IX") or (area == "RD" and item.path.partition("/")[0] in _DATABASES)
 
 
 def survey(
@@ -291,6 +306,8 @@ def survey(
     try:
         if of_index is not None:
             found += of_index.prepare()
+        if of_index is not None and of_index.rocksdb is not None:
+            sound = None  # the names of its entries are in the records
         check = SurveyedLog(context, queues, of_index, sound or ScanCache())
         of_log = [item for item in check.run() if item.problem.code == "CL12"]
         units = UnitCheck(context, queues)

@@ -31,7 +31,7 @@ from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.profile import WrittenBy
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_STORE
+from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, QUEUES_IN_ROCKSDB, SIDE_STORE
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -447,7 +447,10 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     broken = {
         part.path: ("RD13", "it is missing") if part.is_lost else ("RD10", part.reason)
         for part in store.layout.unsupported
-        if part.reason and part.what in _HARMLESS and part.what not in QUEUES_IN_ROCKSDB
+        if part.reason
+        and part.what in _HARMLESS
+        and part.what not in QUEUES_IN_ROCKSDB
+        and not (part.what in INDEX_IN_ROCKSDB and rebuild.index_database is not None)
     }
     warnings += [
         f"{store.layout.relative(path)} stays as it is ({code}): {reason}; rmqtool problems {code} says more"

@@ -18,7 +18,7 @@ from rmqtool.formats import rocksdb_timer
 from rmqtool.storage.rocksdb.database import Database
 
 FAMILY = "default"
-LAST_OFFSET = b"lastOffsetPy"
+LAST_OFFSET, LAST_STORE_TIME = b"lastOffsetPy", b"lastStoreTimeStamp"
 _LETTERS = {"key": "KU", "uniq_key": "U", "tag": "T"}
 _NUMBER_BYTES = 8
 HOURS_STOP = b"\x01"  # after all keys that begin with an hour: before 2250

@@ -2,7 +2,8 @@
 
 Only files that a database needs remain: CURRENT, IDENTITY, the MANIFEST and the tables. The library also
 leaves its own settings, a log, an OPTIONS file with absolute paths and an empty write-ahead log; a broker
-makes the last three when it opens the database.
+makes the last three when it opens the database. The write-ahead log of a database stays if brokers write
+it with one: without it, it could have been lost.
 
 Source: RocksDBOptionsFactory#createCQCFOptions, #createOffsetCFOptions; spec 06 2.1, 12.2.
 """
@@ -39,11 +40,14 @@ def library() -> Any:
 class DatabaseWriter:
     """A new database in a folder that has none; rows may be put in any order.
 
+    `has_log`: it keeps a write-ahead log, which is empty.
+
     Raises InputError without rocksdict, UnwritableError if the database cannot be written.
     """
 
-    def __init__(self, folder: Path, families: Sequence[str]) -> None:
+    def __init__(self, folder: Path, families: Sequence[str], *, has_log: bool = False) -> None:
         self.folder = folder
+        self._has_log = has_log
         self._library = library()
         options = self._options()
         self._opened: list[Any] = []
@@ -111,8 +115,9 @@ class DatabaseWriter:
                 family.flush()
                 family.compact_range(None, None)
         self.close()
+        log = max(self.folder.glob("*.log"), default=None) if self._has_log else None
         for path in self.folder.iterdir():
-            if path.is_file() and _KEPT.fullmatch(path.name) is None:
+            if path.is_file() and path != log and _KEPT.fullmatch(path.name) is None:
                 disk.remove(path)
 
     def close(self) -> None:

@@ -186,6 +186,80 @@ def test_a_start_that_serves_from_rocksdb(
     assert not {"CQ02", "CQ03", "CQ13", "RD05", "RD06", "RD12"} & set(codes_of(store))
 
 
+def index_rows(root: Path) -> Rows:
+    """What the database of index, timer messages and open transactions holds."""
+    database = Database(root / "rocksdbstore")
+    try:
+        return {family: dict(database.scan(family)) for family in ("default", "timer", "trans")}
+    finally:
+        database.close()
+
+
+def index_is_gone(root: Path) -> None:
+    shutil.rmtree(root / "rocksdbstore")
+
+
+def index_has_a_damaged_block(root: Path) -> None:
+    (table,) = (path for path in (root / "rocksdbstore").glob("*.sst") if b"@U@" in path.read_bytes())
+    patch(table, 500, b"\xff")
+
+
+def index_lacks_a_file(root: Path) -> None:
+    (root / "rocksdbstore/CURRENT").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "codes", "is_left"),
+    [
+        (index_is_gone, {"RD13"}, False),
+        (index_has_a_damaged_block, {"RD10"}, True),
+        ("bad_rd07_entry_missing", {"RD07"}, True),
+        ("bad_rd09_end_of_index", {"RD09"}, True),
+    ],
+)
+def test_an_index_in_rocksdb(
+    damage: Callable[[Path], None] | str, codes: set[str], is_left: bool, cases: Library, tmp_path: Path,
+    capfd: Capture,
+) -> None:  # fmt: skip
+    """It holds the rows of the broker's, and timer messages as before; undone, every byte is back."""
+    wanted = index_rows(cases.path(COMBINED))
+    if isinstance(damage, str):
+        store = cases.copy(damage, tmp_path / "store")
+    else:
+        store = cases.copy(COMBINED, tmp_path / "store")
+        damage(store)
+    words = ("--broker-conf", conf_of(COMBINED, tmp_path), "--only", "index")
+    before = [row for row in tree_rows(store) if row[0] not in (".", "lock")]
+    found = findings_of(store, broker_conf=words[1])
+    assert {each.problem.code for each in found} == codes
+    with unchanged(store):
+        assert rebuild(store, *words) == EXIT_FINDINGS
+        assert rebuild(store, "--only", "queues", *words[:2]) == EXIT_OK
+    assert rebuild(store, *words, "--apply", "--backup-dir", tmp_path / "kept") == EXIT_OK
+    assert ("are lost, only the index is made again" in capfd.readouterr().err) != is_left
+    assert index_rows(store) == (wanted if is_left else wanted | {"timer": {}})
+    assert not findings_of(store, broker_conf=words[1]) and rebuild(store, *words) == EXIT_OK
+    assert main(["recover", str(store), "--undo", str(tmp_path / "kept")]) == EXIT_OK
+    assert [row for row in tree_rows(store) if row[0] not in (".", "lock")] == before
+
+
+def test_an_index_next_to_what_cannot_be_read(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Timer messages are in the same database: it stays, and the reason is shown."""
+    store, conf = cases.copy(COMBINED, tmp_path / "store"), conf_of(COMBINED, tmp_path)
+    index_lacks_a_file(store)
+    with unchanged(store):
+        assert rebuild(store, "--broker-conf", conf, "--apply") == EXIT_REFUSED
+    assert "timer messages or open transactions next to the index cannot be read" in capfd.readouterr().out
+
+
+def test_index_files_are_not_made_next_to_an_index_in_rocksdb(cases: Library, tmp_path: Path) -> None:
+    """A broker that writes no index files has none; `verify` misses none either."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    for path in (store / "index").iterdir():
+        path.unlink()
+    assert not codes_of(store) and rebuild(store) == EXIT_OK
+
+
 def test_single_queues_are_refused(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     store = cases.copy(NAME, tmp_path / "store")
     lacks_a_unit(store / "consumequeue")
@@ -352,11 +426,14 @@ def test_killed_and_run_again(name: str, cases: Library, tmp_path: Path) -> None
     root, conf = cases.copy(name, folder / "store"), conf_of(name, folder)
     for path in (root / "consumequeue").glob("*.sst"):
         path.write_bytes(path.read_bytes()[:-60])
+    if name == COMBINED:
+        index_has_a_damaged_block(root)
     start = copy_tree(folder, tmp_path / "start")
     before = [row for row in tree_rows(root) if row[0] not in (".", "lock")]
     code, out = child(root, conf, folder / "kept", 0)
     assert code == 0
     wanted, others, count = rows_of(root), other_rows(root), int(out)
+    index = index_rows(root)
     numbers = range(1, count + 1) if IS_WHOLE else sorted(Random(name).sample(range(count // 2, count), 3))
     for number in numbers:
         shutil.rmtree(folder)
@@ -364,7 +441,7 @@ def test_killed_and_run_again(name: str, cases: Library, tmp_path: Path) -> None
         assert child(root, conf, folder / "kept", number)[0] == -signal.SIGKILL, number
         words = ("--broker-conf", conf, "--apply", "--force", "--backup-dir", folder / "kept-again")
         assert rebuild(root, *words) == EXIT_OK
-        assert (rows_of(root), other_rows(root)) == (wanted, others), number
+        assert (rows_of(root), index_rows(root), other_rows(root)) == (wanted, index, others), number
         again = folder / "kept-again"
         backup = again if again.exists() else folder / "kept"
         assert main(["recover", str(root), "--undo", str(backup)]) == EXIT_OK
