@@ -180,21 +180,27 @@ def masked(crc: int) -> int:
 
 
 def log_records(
-    read: Callable[[int, int], bytes], size: int, number: int | None = None
-) -> Iterator[tuple[int, bytes]]:
+    read: Callable[[int, int], bytes], size: int, number: int | None = None,
+    data_from: Callable[[int], int] | None = None,
+) -> Iterator[tuple[int, bytes]]:  # fmt: skip
     """(offset, content) of the records of a log, up to its end or to a record that is not complete there.
 
     Args:
         read: bytes [offset, offset + length) of the file.
         size: the file's.
         number: the number of a write-ahead log, which records of a file used again name.
+        data_from: the first offset from an offset on that may hold anything but zeros.
 
     Raises:
         FormatError: a record is damaged; `physical_offset` says where.
     """
     start, content = -1, bytearray()
-    for base in range(0, size, BLOCK_SIZE):
+    base = -BLOCK_SIZE
+    while (base := base + BLOCK_SIZE) < size:
         block = read(base, min(BLOCK_SIZE, size - base))
+        if data_from is not None and not block.strip(b"\0"):
+            base = max(base, data_from(base) // BLOCK_SIZE * BLOCK_SIZE - BLOCK_SIZE)
+            continue
         at = 0
         while at + LOG_HEAD.size <= len(block):
             checksum, length, kind = LOG_HEAD.unpack(block, at)

@@ -214,7 +214,10 @@ class RocksdbFolder(Folder):
     def _units(self, queue: RocksdbQueue, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The units whose records lie in [start, end) of the log, as ranges of queue offsets."""
         assert self.queues is not None
-        for first in range(queue.first, queue.end, _BLOCK):
+        stop = queue.first
+        while stop < queue.end:
+            # an end that is damaged may be far after the last unit
+            first = self.queues.first_unit(queue.prefix, stop, queue.end)
             stop = min(first + _BLOCK, queue.end)
             found = columns(UnitRange(self.queues.database, queue.prefix, first, stop)).values
             physical = found["physical_offset"]

@@ -88,7 +88,7 @@ def of_records(frames: Frames) -> Array:
 def rows_of_records(frames: Frames) -> Iterator[tuple[bytes, bytes]]:
     """The same as keys and values of the database; one of a name that KEYS holds twice comes twice."""
     frames = _whole(frames)
-    texts, rows, data = _topics(frames), frames.rows, memoryview(frames.data)
+    texts, rows, data = _topics(frames), frames.rows, frames.data.data
     _, left, places = _entries(frames, texts, places=True)
     topic_ids, offsets, times = (
         rows[name].tolist() for name in ("topic_id", "physical_offset", "store_timestamp")

@@ -20,7 +20,7 @@ from tests.fuzz.stores import Stores
 from tests.support.confined import confined, load_everything
 
 FAILED = Path("build/fuzz")
-PER_STORE = {"decoders": 64, "files": 4, "stores": 1}
+PER_STORE = {"decoders": 64, "files": 4, "stores": 1, "databases": 1}
 _TOGETHER = 500  # inputs of decoders that one child takes
 _DECODER_SECONDS = 300
 
@@ -51,6 +51,8 @@ class Fuzzer:
         random = Random(f"{self.seed} {part} {number}")
         if part == "stores":
             return self.stores.draw(random)
+        if part == "databases":
+            return self.stores.draw_databases(random)
         if part == "files":
             return self.outside.draw(random)
         name = random.choice(list(decoders.DECODERS))
@@ -64,7 +66,7 @@ class Fuzzer:
             return
         self.counts[case.part] += 1
         try:
-            (self.stores if case.part == "stores" else self.outside).run(case)
+            (self.outside if case.part == "files" else self.stores).run(case)
         except Failure as failure:
             self.keep(case, str(failure))
 

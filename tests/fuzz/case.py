@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 from tests.support.confined import Ended
 
 CORPUS = Path(__file__).with_name("corpus")
-Part = Literal["decoders", "stores", "files"]
-PARTS: tuple[Part, ...] = ("decoders", "stores", "files")
+Part = Literal["decoders", "stores", "files", "databases"]
+PARTS: tuple[Part, ...] = ("decoders", "stores", "files", "databases")
 WRONG = (
     "Traceback (most recent call last)",
     "Exception ignored",

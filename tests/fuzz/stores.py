@@ -14,7 +14,7 @@ from typing import Any
 from rmqtool.cli import main
 from rmqtool.problems import PROBLEMS
 from rmqtool.write.store_writer import StoreWriter
-from tests.fuzz import databases
+from tests.fuzz import databases, hostile_databases
 from tests.fuzz.case import Case, Failure, judge
 from tests.fuzz.mutate import NUMBERS, TEXTS, mutate, mutate_json
 from tests.support.build_store import LOG_FILE_SIZE
@@ -184,9 +184,17 @@ class Stores:
             chosen = [line.replace("{store}", f"{{store}}/{folder}") for line in chosen]
         return Case("stores", name, edits=_possible(root, edits), commands=tuple(map(_arguments, chosen)))
 
+    def draw_databases(self, random: Random) -> Case:
+        """A store with RocksDB databases, of which files are mutated, and some commands."""
+        name = random.choice(hostile_databases.STORES)
+        edits = hostile_databases.edits(self.base(name), random)
+        chosen = random.sample(hostile_databases.COMMANDS, 4)
+        return Case("databases", name, edits=_possible(self.base(name), edits),
+                    commands=tuple(map(_arguments, chosen)))  # fmt: skip
+
     def base(self, name: str) -> Path:
         """The sound store of that name; nobody may change it."""
-        if name in (*_REAL, *_COPIES, *databases.STORES):
+        if name in (*_REAL, *_COPIES, *databases.STORES, *hostile_databases.STORES):
             return self._library.path(name)
         root = self._folder / "made" / name
         if not root.exists():
@@ -368,7 +376,9 @@ def _possible(root: Path, edits: Sequence[dict[str, Any]]) -> tuple[dict[str, An
             path in folders or any(each in sizes for each in map(str, Path(path).parents))
         ):
             continue
-        if op == "mkdir" and path in sizes:
+        if op in ("mkdir", "link", "pipe") and path in sizes:
+            continue
+        if op in ("link", "pipe") and (path in folders or not (root / path).parent.exists()):
             continue
         kept.append(edit)
         if op == "delete":

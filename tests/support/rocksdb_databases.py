@@ -144,9 +144,26 @@ def write_ahead_log(changes: Iterable[tuple[int, bytes, bytes | None]], sequence
         content += bytes((4 if value is None else 5, family)) + _text(key)
         content += b"" if value is None else _text(value)
         count += 1
-    batch = format_.BATCH_HEAD.pack(sequence, count) + bytes(content)
-    checksum = format_.masked(format_.crc32c(b"\1" + batch))
-    return format_.LOG_HEAD.pack(checksum, len(batch), 1) + batch
+    return log_of([format_.BATCH_HEAD.pack(sequence, count) + bytes(content)])
+
+
+def log_of(records: list[bytes]) -> bytes:
+    """A log, with its checksums, of records of any size."""
+    made = bytearray()
+    for record in records:
+        at, is_first = 0, True
+        while is_first or at < len(record):
+            left = -len(made) % format_.BLOCK_SIZE or format_.BLOCK_SIZE
+            if left < format_.LOG_HEAD.size:
+                made += bytes(left)
+                continue
+            part = record[at : at + left - format_.LOG_HEAD.size]
+            is_last = at + len(part) == len(record)
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[is_first, is_last]
+            checksum = format_.masked(format_.crc32c(bytes((kind,)) + part))
+            made += format_.LOG_HEAD.pack(checksum, len(part), kind) + part
+            at, is_first = at + len(part), False
+    return bytes(made)
 
 
 def _text(data: bytes) -> bytes:

@@ -315,7 +315,7 @@ def apply_edit(root: Path, edit: dict[str, Any]) -> None:
     """Do one edit below `root`.
 
     write (offset, hex), zero (offset, length), delete, truncate (size; longer: zeros),
-    create (hex or text, size), mkdir, rename (to), copy (to), chmod (mode).
+    create (hex or text, size), mkdir, rename (to), copy (to), chmod (mode), link (to), pipe.
     """
     path, op = root / edit["path"], edit["op"]
     if op == "write" or op == "zero":
@@ -336,6 +336,10 @@ def apply_edit(root: Path, edit: dict[str, Any]) -> None:
     elif op == "rename" or op == "copy":
         target = root / edit["to"]
         path.rename(target) if op == "rename" else copy_sparse(path, target)
+    elif op == "link":
+        path.symlink_to(edit["to"])
+    elif op == "pipe":
+        os.mkfifo(path)
     elif op == "chmod":
         path.chmod(int(edit["mode"], 8))
     else:

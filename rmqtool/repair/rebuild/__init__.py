@@ -167,8 +167,8 @@ def plan_rebuild(
     index_database, left = _index_database(found)
     unmended += left
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
-    for task in filter(None, (database, index_database)):
-        actions += task.actions()
+    actions += () if database is None else database.actions()
+    actions += () if index_database is None else index_database.actions()
     if found.context.zombies_from is not None or not actions:
         found.queues.kept.drop()
     if strays:

@@ -156,7 +156,7 @@ class Database:
         """The records of a log file. Raises FormatError, UnreadableError."""
         try:
             with reading(path) as file:
-                yield from format_.log_records(file.read, file.size, number)
+                yield from format_.log_records(file.read, file.size, number, file.data_from)
         except FormatError as error:
             error.path = path
             raise
@@ -356,6 +356,8 @@ def _apply(families: dict[int, _Family], edit: format_.VersionEdit) -> None:
     if edit.added is not None:
         families[edit.family] = _Family(edit.added)
     if edit.dropped:
+        if edit.family == 0:
+            raise FormatError("a version edit drops the default column family")
         families.pop(edit.family, None)
         return
     family = families.get(edit.family)

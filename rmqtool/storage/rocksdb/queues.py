@@ -163,16 +163,16 @@ class RocksdbQueues(Storage):
         for (topic, is_max, queue_id), end in self.ends.items():
             if is_max and 0 <= end.queue_offset < OFFSET_LIMIT:
                 prefix, stop = format_.queue_prefix(topic, queue_id), end.queue_offset + 1
-                first = self._first(prefix, stop)
+                first = self.first_unit(prefix, 0, stop)
                 found[topic, queue_id] = RocksdbQueue(topic, queue_id, prefix, first, stop)
         return dict(sorted(found.items()))
 
-    def _first(self, prefix: bytes, stop: int) -> int:
-        """The queue offset of the first unit; `stop` without one, 0 if damage hides it."""
+    def first_unit(self, prefix: bytes, start: int, stop: int) -> int:
+        """The offset of the first unit in [start, stop); `stop` without one, `start` if damage hides it."""
         try:
-            found = self.database.first(UNITS, key_of(prefix, 0), key_of(prefix, stop))
+            found = self.database.first(UNITS, key_of(prefix, start), key_of(prefix, stop))
         except FormatError:
-            return 0
+            return start
         return stop if found is None else int.from_bytes(found[0][len(prefix) :][:_OFFSET_BYTES], "big")
 
     def queues_of_units(self) -> Iterator[tuple[str, int, bytes]]:

@@ -61,6 +61,16 @@ def test_a_clean_start_without_queues_never_dispatches_the_first_record(
         assert any("after a clean stop only records after" in note for note in found.notes)
 
 
+def test_an_end_far_after_the_last_unit(cases: Library, tmp_path: Path) -> None:
+    """A damaged end does not make the prediction look at every number before it."""
+    root = cases.copy(ONE, tmp_path / "store")
+    end = struct.pack(">qq", 26, 1 << 57)
+    log = write_ahead_log([(1, end_key(EndKey("TopicA", True, 0)), end)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    for found in starts(root).values():
+        assert found.queues["TopicA", 0].max_after == (1 << 57) + 1
+
+
 def test_a_start_after_a_crash_dispatches_all(cases: Library, tmp_path: Path) -> None:
     root = without_queues(cases, ONE, tmp_path / "store", abort=True)
     for found in starts(root).values():

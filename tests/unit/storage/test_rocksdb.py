@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import rocksdb as format_
 from rmqtool.storage.rocksdb.database import Database
-from tests.support.rocksdb_databases import COMPRESSIONS, Rows, random_database, write_ahead_log, write_rows
+from tests.support.rocksdb_databases import (
+    COMPRESSIONS,
+    Rows,
+    log_of,
+    random_database,
+    write_ahead_log,
+    write_rows,
+)
 from tests.support.stores import Library, case_names
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import unchanged
@@ -184,6 +192,36 @@ def test_damage_is_an_error_with_its_place(sound: Path, tmp_path: Path, data: st
     except (FormatError, UnreadableError) as error:
         assert error.path is not None, error
         assert error.physical_offset is not None or isinstance(error, UnreadableError), error
+
+
+def test_holes_of_a_log_are_not_read() -> None:
+    """A log of a terabyte, of which the file system has one block: what follows the hole is read."""
+    record = log_of([b"record"])
+    places = {0: record, 1 << 40: record}
+    reads = []
+
+    def read(offset: int, length: int) -> bytes:
+        reads.append(offset)
+        return places.get(offset, b"").ljust(min(length, format_.BLOCK_SIZE), b"\0")
+
+    def data_from(offset: int) -> int:
+        return next((place for place in places if place >= offset), 1 << 41)
+
+    found = format_.log_records(read, 1 << 41, None, data_from)
+    assert list(found) == [(0, b"record"), (1 << 40, b"record")] and len(reads) < 9
+
+
+def test_the_default_family_cannot_be_dropped(sound: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sound, tmp_path / "db")
+    (path,) = folder.glob("MANIFEST-*")
+    records = [record for _, record in format_.log_records(*reader_of(path.read_bytes()))]
+    path.write_bytes(log_of([*records, b"\xca\x01"]))
+    with pytest.raises(FormatError, match="default column family"):
+        rows_of(folder)
+
+
+def reader_of(data: bytes) -> tuple[Callable[[int, int], bytes], int]:
+    return (lambda offset, length: data[offset : offset + length]), len(data)
 
 
 @given(data=st.binary(max_size=3000))
