@@ -82,6 +82,7 @@ _U32 = Layout("", Struct("value" / Int32ul), "")
 _PLAIN, _RECYCLED = range(1, 5), range(5, 9)
 _FIRST, _MIDDLE, _LAST = 2, 3, 4
 _LOG_NUMBER_BYTES = 4
+_MAX_SEQUENCE = (1 << 56) - 1
 _MAX_SEQUENCE_TAIL = (1 << 64) - 1 - 0xF0  # kMaxSequenceNumber << 8 | RANGE_DELETE
 _RESTART_BYTES = 4
 _HASH_INDEX = 1 << 31
@@ -361,6 +362,8 @@ _LOG_DATA, _NOOP = 3, 13
 def changes(data: bytes) -> Iterator[Change]:
     """The changes of a write batch. Raises FormatError."""
     sequence, count = checked.unpack(BATCH_HEAD, data)
+    if sequence + count > _MAX_SEQUENCE:
+        raise FormatError(f"a write batch of {count} changes from the sequence number {sequence}")
     at, found = BATCH_HEAD.size, 0
     while at < len(data):
         tag = data[at]

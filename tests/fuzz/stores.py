@@ -360,9 +360,12 @@ def _possible(root: Path, edits: Sequence[dict[str, Any]]) -> tuple[dict[str, An
         path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()
     }
     folders = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_dir()}
-    kept = []
+    kept: list[dict[str, Any]] = []
+    special: set[str] = set()  # a write to a pipe never ends, one through a link goes elsewhere
     for edit in edits:
         path, op = edit["path"], edit["op"]
+        if path in special or edit.get("to") in special:
+            continue
         end = edit.get("offset", 0) + edit.get("length", len(edit.get("hex", "")) // 2)
         if op in ("write", "zero") and not (path in sizes and end <= sizes[path]):
             continue
@@ -378,8 +381,10 @@ def _possible(root: Path, edits: Sequence[dict[str, Any]]) -> tuple[dict[str, An
             continue
         if op in ("mkdir", "link", "pipe") and path in sizes:
             continue
-        if op in ("link", "pipe") and (path in folders or not (root / path).parent.exists()):
+        if op in ("link", "pipe") and (path in folders or str(Path(path).parent) not in folders):
             continue
+        if op in ("link", "pipe"):
+            special.add(path)
         kept.append(edit)
         if op == "delete":
             sizes = {

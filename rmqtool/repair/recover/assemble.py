@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from rmqtool.repair.salvage.model import Claim, Misplaced
 
 
-# Parts that do not prevent a repair: what is independent of queues and index; an index in RocksDB, which
-# stays as it is; queues, which are rebuilt.
+# Parts that do not prevent a repair: what is independent of queues and index; an index and queues in
+# RocksDB, which are rebuilt.
 _HARMLESS = frozenset(
     {"pop records", "timer messages", "half messages", "index entries", "second index entries",
      SIDE_STORE, *QUEUES_IN_ROCKSDB}

@@ -211,6 +211,17 @@ def test_holes_of_a_log_are_not_read() -> None:
     assert list(found) == [(0, b"record"), (1 << 40, b"record")] and len(reads) < 9
 
 
+def test_a_sequence_number_that_no_key_can_hold(sound: Path, tmp_path: Path) -> None:
+    """It is damage of the write-ahead log, and the changes are not read."""
+    folder = shutil.copytree(sound, tmp_path / "db")
+    wanted = rows_of(folder)
+    (folder / "999999.log").write_bytes(write_ahead_log([(0, b"key", b"value")], sequence=(1 << 56) - 1))
+    assert rows_of(folder) == wanted
+    database = Database(folder)
+    assert database.families and [damage.path.name for damage in database.damage] == ["999999.log"]
+    database.close()
+
+
 def test_the_default_family_cannot_be_dropped(sound: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(sound, tmp_path / "db")
     (path,) = folder.glob("MANIFEST-*")
