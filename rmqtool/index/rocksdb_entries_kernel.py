@@ -85,8 +85,12 @@ def _put(row: Any, value: Any, physical_offset: Any, time: Any) -> None:
 
 
 @inlined
-def _place(places: Any, count: Any, number: Any, letter: Any, start: Any, stop: Any) -> None:
-    """Note the name of an entry, unless places are not asked for."""
+def _add(
+    entries: Any, places: Any, count: Any, value: Any, physical_offset: Any, time: Any, number: Any,
+    letter: Any, start: Any, stop: Any,
+) -> None:  # fmt: skip
+    """As `_put`, and note where the name lies, unless places are not asked for."""
+    _put(entries[count], value, physical_offset, time)
     if len(places) > 0:
         place = places[count]
         place.row = number
@@ -102,9 +106,7 @@ def entries_of_records(
 ) -> int:  # fmt: skip
     """Fill `entries` for rows[first:]; returns the row at which they were full, or len(rows).
 
-    `places` gets where the name of each entry lies in `data`; the last entry of a record is that of its
-    unique key. It is as long as `entries`, or empty.
-
+    `places`, as many or none, get where the names of entries lie; that of the unique key is a record's last.
     `topics` are the topics as a broker encodes them, each up to its `topic_ends`. Rows whose properties are
     not UTF-8 are only marked in `left`. `result[0]` is the number of entries, on entry and on return.
     """
@@ -144,22 +146,21 @@ def entries_of_records(
                 if i > begin:
                     value = _with_byte(_with_text(own, data, begin, i), letters.split)
                     value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
-                    _put(entries[count], value, offset, time)
-                    _place(places, count, number, letters.key, begin, i)
+                    _add(entries, places, count, value, offset, time, number, letters.key, begin, i)
                     count += 1
                 begin = i + 1
             i += 1
-        if found[TAGS, 1] > 0:
+        begin = found[TAGS, 0]
+        end = found[TAGS, 1]
+        if end > 0:
             value = _with_byte(_with_byte(head, letters.tag), letters.split)
-            value = _with_byte(_with_text(value, data, found[TAGS, 0], found[TAGS, 1]), letters.split)
+            value = _with_byte(_with_text(value, data, begin, end), letters.split)
             value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
-            _put(entries[count], value, offset, time)
-            _place(places, count, number, letters.tag, found[TAGS, 0], found[TAGS, 1])
+            _add(entries, places, count, value, offset, time, number, letters.tag, begin, end)
             count += 1
         value = _with_byte(_with_byte(head, letters.uniq), letters.split)
         value = _with_byte(_with_text(value, data, uniq, uniq_stop), letters.split)
-        _put(entries[count], value, offset, time)
-        _place(places, count, number, letters.uniq, uniq, uniq_stop)
+        _add(entries, places, count, value, offset, time, number, letters.uniq, uniq, uniq_stop)
         count += 1
     result[0] = count
     return len(rows)

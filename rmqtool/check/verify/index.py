@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.log_findings import ScannedFile
     from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
     from rmqtool.log.frames import Frames
+    from rmqtool.storage.rocksdb.database import Database
     from rmqtool.storage.source import ByteSource
 
 _OPEN_FILES_MAX = 8
@@ -155,12 +156,17 @@ class IndexCheck:
 
     def _in_rocksdb(self) -> RocksdbIndexCheck | None:
         """The check of an index in RocksDB, whether there are index files or not."""
-        layout = self.context.layout
-        if layout.rocksdb_messages is None or not layout.has_index_in_rocksdb:
+        database = self._database()
+        if database is None:
             return None
         from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
 
-        return RocksdbIndexCheck(self.context, layout.rocksdb_messages)
+        return RocksdbIndexCheck(self.context, database)
+
+    def _database(self) -> Database | None:
+        """The database with the index, if it can be read."""
+        layout = self.context.layout
+        return layout.rocksdb_messages if layout.has_index_in_rocksdb else None
 
     # The files themselves
 

@@ -41,7 +41,6 @@ from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB
 from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
-    from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
     from rmqtool.log.events import LogGap
     from rmqtool.log.frames import Frames
     from rmqtool.read.delay_levels import DelayLevels
@@ -148,18 +147,11 @@ class SurveyedIndex(IndexCheck):
         self._windows_lock = Lock()
         self._windows: list[Window] = []
 
-    def _in_rocksdb(self) -> RocksdbIndexCheck | None:
-        """See IndexCheck: a database that is lost, or cannot be opened, counts too."""
-        layout = self.context.layout
-        found = super()._in_rocksdb()
-        if found is not None or layout.root is None:
-            return found
-        part = next((part for part in layout.unsupported if part.what in INDEX_IN_ROCKSDB), None)
-        if part is None:
-            return None
-        from rmqtool.check.verify.rocksdb_index import RocksdbIndexCheck
-
-        return RocksdbIndexCheck(self.context, Database(part.path))
+    def _database(self) -> Database | None:
+        """See IndexCheck: one that is lost, or cannot be opened, counts too."""
+        parts = (part for part in self.context.layout.unsupported if part.what in INDEX_IN_ROCKSDB)
+        part = next(parts, None)
+        return super()._database() if part is None else Database(part.path)
 
     def part(self, frames: Frames, dispatch: Dispatch) -> IndexPart:
         """See IndexCheck."""
