@@ -68,7 +68,7 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
 def configured_groups(layout: StoreLayout) -> set[str]:
     """The groups of subscriptionGroup.json without those that every broker has.
 
-    None if the file cannot be read, which is a finding of its own.
+    There are none if the file cannot be read, which is a finding of its own.
     """
     if layout.config_folder is None:
         return set()
