@@ -225,15 +225,15 @@ def test_damage_elsewhere(
     assert f" {code} " in result.err
 
 
-def test_queues_in_rocksdb_are_out_of_reach(store_copy: Any, dump: Dump) -> None:
-    """Said, with exit code 3; the log is shown all the same."""
+def test_queues_in_rocksdb_that_cannot_be_opened(store_copy: Any, dump: Dump) -> None:
+    """RD01, with exit code 3; the log is shown all the same."""
     store = store_copy(SMALL)
     shutil.rmtree(store / "consumequeue")
     (store / "consumequeue").mkdir()
     (store / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
     result = dump(store, "--what", "consumequeue")
     assert (result.code, result.out) == (3, b"")
-    assert "consume queues in RocksDB" in result.err
+    assert " RD01 " in result.err and "consumequeue/MANIFEST-000004" in result.err
     assert dump(store, "--limit", 1).code == 0
 
 
