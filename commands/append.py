@@ -648,15 +648,16 @@ class _Task:
             yield
         except (RmqtoolError, KeyboardInterrupt) as error:
             if last := self._last_row():
-                rows = f"the rows up to number {last} are"
+                rows, is_of_row = f"the rows up to number {last} are", False
                 if isinstance(error, RowError) and error.row is not None:
-                    rows, last = "the rows before it are", error.row - 1
+                    rows, last, is_of_row = "the rows before it are", error.row - 1, True
                 new = ", without --create" if self._options.create else ""
                 rest = f"{rows} stored; continue with --skip-rows {last}{new}"
                 if isinstance(error, KeyboardInterrupt):
                     error.add_note(rest)
-                else:
-                    error.hint = rest if error.hint is None else f"{rest}; {error.hint}"
+                else:  # the hint on a row says how to mend it, any other what to run in the end
+                    hints = (error.hint, rest) if is_of_row else (rest, error.hint)
+                    error.hint = "; ".join(filter(None, hints))
             elif last == 0 and self._options.create and isinstance(error, UnwritableError):
                 error.hint = begun(self._store.store)
             raise

@@ -48,7 +48,7 @@ from rmqtool.log.dispatch import dispatch_columns
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.key_match import Names, judge
 from rmqtool.log.python_scan import walk_reference
-from rmqtool.log.scan_cache import pack
+from rmqtool.log.scan_cache import Unpacking, pack
 from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.read.filter import parser
 from rmqtool.storage.source import BytesSource
@@ -300,7 +300,7 @@ def _columns(frames: Frames) -> None:
     dispatch = dispatch_columns(frames)
     packed = pack(frames, dispatch)
     if packed is not None:
-        packed.unpack()
+        Unpacking([packed]).of(packed)
     stored = property_ranges.stored_properties(frames)
     pairs = property_ranges.read_pairs(frames)
     names, found = pairs.names, pairs.values
