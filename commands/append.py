@@ -655,9 +655,9 @@ class _Task:
                 rest = f"{rows} stored; continue with --skip-rows {last}{new}"
                 if isinstance(error, KeyboardInterrupt):
                     error.add_note(rest)
-                else:  # the hint on a row says how to mend it, any other what to run in the end
-                    hints = (error.hint, rest) if is_of_row else (rest, error.hint)
-                    error.hint = "; ".join(filter(None, hints))
+                else:
+                    then = "; " if is_of_row else "; then "
+                    error.hint = rest if error.hint is None else f"{error.hint}{then}{rest}"
             elif last == 0 and self._options.create and isinstance(error, UnwritableError):
                 error.hint = begun(self._store.store)
             raise

@@ -80,9 +80,9 @@ def note_next(
 
     refusal = not_overridden(refusals, yes=change.yes, force=change.force)
     if refusal is not None:
-        without = f" without --{refusal.needs}" if refusal.needs else ""
+        unless = f" without --{refusal.needs}" if refusal.needs else ""
         hint = f"; {refusal.hint}" if refusal.hint else ""
-        output.note(f"rmqtool: nothing was changed; --apply is refused{without}: {refusal.reason}{hint}")
+        output.note(f"rmqtool: nothing was changed; --apply is refused{unless}: {refusal.reason}{hint}")
         return
     plan = change.plan or change.write_plan
     left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}

@@ -61,7 +61,8 @@ def reset_offset(
 
     Writes config/consumerOffset.json of a stopped broker, as mqadmin resetOffsetByTime does on a running one.
     The groups start at the first message that was stored at or after --since, or at the position of --from.
-    Where there is none in a queue, they start at its end. An offset outside of a queue is moved into it.
+    Where a queue has no such message, they start at its end. An offset before the first or after the last
+    message of a queue becomes the nearest one in it.
     rmqtool tail with the same --since or --from shows the messages that a group would receive.
 
     Without --apply the plan is only shown, and --plan needs --apply. For each group and queue it gives the
@@ -76,10 +77,11 @@ def reset_offset(
     without wildcards. That is the way when the committed offsets are lost: name each group with its
     topics, because nothing else shows what it consumes.
 
-    Stop the broker and the consumers of the groups before --apply, and start the broker first: a consumer
-    that keeps running goes on where it was, and commits its own offsets again. Consumers that broadcast
-    keep their offsets themselves. Offsets in RocksDB or in lmqConsumerOffset.json are not written. The
-    broker's own groups are never reset.
+    Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
+    A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that
+    broadcast keep their offsets themselves. A slave takes its offsets from its master: reset them there.
+    Offsets in RocksDB or in lmqConsumerOffset.json are not written. The broker's own groups are never
+    reset.
 
     Exits with 0 when nothing is to be changed, or everything was set; 1 when something would change, and
     for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not
@@ -208,16 +210,19 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
     if planned.is_needed:
         output.note(
-            "rmqtool: consumers of these groups that keep running go on where they were: stop them too"
+            "rmqtool: consumers of these groups that keep running go on where they were: stop them before the"
+            " broker starts"
         )
-    else:
+    elif planned.resets and not planned.left:
         output.note("rmqtool: nothing was changed: the groups start there already")
+    else:
+        output.note("rmqtool: nothing was changed")
 
 
 def _of_group(planned: Planned, group: str) -> str:
     mine = [reset for reset in planned.resets if reset.group == group]
     parts = []
-    if any(reset.again is not None for reset in mine):
+    if any(reset.skipped is not None for reset in mine):
         again, skipped = sum(reset.again or 0 for reset in mine), sum(reset.skipped or 0 for reset in mine)
         parts.append(f"receives {counted(again, 'message')} again and skips {skipped}")
     first = [reset for reset in mine if reset.committed is None]

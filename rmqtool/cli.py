@@ -230,8 +230,8 @@ _OTHER_WAYS = (
 
 _NO_THREAD = "can't start new thread"
 """What Python says where the system starts none."""
-_NO_MEMORY = "failed to map segment"
-"""What the loader of libraries says where the system gives no memory."""
+_NOT_MAPPED = "failed to map segment"
+"""What the loader of libraries says where the system gives no memory, or may not run what is on a disk."""
 
 
 def _report(error: Exception) -> int:
@@ -251,11 +251,13 @@ def _report(error: Exception) -> int:
                 hint = other
         _print_lines(message, None, hint)
         return EXIT_USAGE
-    if isinstance(error, MemoryError) or (
-        isinstance(error, (ImportError, OSError)) and _NO_MEMORY in str(error)
-    ):
-        what = "the system gives no more memory"
-        _print_lines(what, None, "raise the limit (ulimit -v, MemoryMax of a service, memory of a container)")
+    limit = "ulimit -v, MemoryMax of a service, memory of a container"
+    if isinstance(error, MemoryError):
+        _print_lines("the system gives no more memory", None, f"raise the limit ({limit})")
+        return EXIT_INPUT
+    if isinstance(error, (ImportError, OSError)) and _NOT_MAPPED in str(error):
+        why = f"the limit of memory is reached ({limit}), or the file system of the library is mounted noexec"
+        _print_lines(f"a library cannot be loaded: {error}", None, why)
         return EXIT_INPUT
     if isinstance(error, OSError):
         _print_lines(error.strerror or str(error), _where(error.filename, None), None)

@@ -24,7 +24,7 @@ def on_store(root: object, command: str, *words: str) -> str:
 
 
 @runtime_checkable
-class Typed(Protocol):
+class _Typed(Protocol):
     """A value that is shown in one way and typed in another: a path at a URL that has options."""
 
     def typed(self) -> str:
@@ -34,7 +34,7 @@ class Typed(Protocol):
 
 def typed(value: object) -> str:
     """Return the text of a value in a command line."""
-    return value.typed() if isinstance(value, Typed) else str(value)
+    return value.typed() if isinstance(value, _Typed) else str(value)
 
 
 def argument(value: object) -> str:

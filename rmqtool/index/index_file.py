@@ -271,10 +271,6 @@ class IndexFile:
         has_lost_slots = used_slots < self.header.hash_slot_count
         return found, is_broken or bool(self.source.unreadable) or has_lost_slots
 
-    def kernel_layout(self) -> FileLayout:
-        """Where fields lie, for kernels."""
-        return _file_layout(self.shape)
-
     def _count_entries(self, hashes: Array) -> int:
         """How many of the used entries have one of `hashes`; sound chains lead to as many."""
         import numpy as np
@@ -362,7 +358,7 @@ class IndexFile:
 
         from rmqtool.index import index_file_kernel as kernel
 
-        layout = self.kernel_layout()
+        layout = _file_layout(self.shape)
         last = np.zeros(max(self.slot_count, 1), np.int32)
         first_wrong = np.zeros(_EXAMPLES, np.int64)
         limits = np.iinfo(np.int64)
@@ -433,7 +429,7 @@ class _ChainWalk:
         import numpy as np
 
         self._file, self._hashes = file, hashes
-        self._layout = file.kernel_layout()
+        self._layout = _file_layout(file.shape)
         count = len(hashes)
         self._windows = -(-file.used // _WINDOW_ENTRIES)
         self._heads = np.full(self._windows, -1, np.int32)

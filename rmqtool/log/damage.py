@@ -3,7 +3,7 @@
 The only place where damage of the log gets its code, and where the torn-tail rule stands. Callers supply
 facts: the status bits of records, and whether the log ends at a place.
 
-A record has the codes of its status bits (`CODE_BY_STATUS`, `record_codes`), also if a page of its body was
+A record has the codes of its status bits (`CODE_BY_STATUS`, `record_codes`), even if a page of its body was
 lost. Both engines call `corrupt_range` where no sound record is; the code follows from the bytes:
 
     all bytes zero               zero hole (CL02)

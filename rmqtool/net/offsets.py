@@ -67,6 +67,7 @@ class CommittedOffsets:
             if file is not None:
                 from rmqtool.report.export.outputs import claimed
 
+                file = Path(os.path.realpath(file))  # a link to it is no second file
                 _check_outside(store, file)
                 held.enter_context(claimed(file))
                 for key, queues in _read(file).items():

@@ -17,17 +17,17 @@ from rmqtool.errors import (
 )
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
-from rmqtool.read.lost_config import lost_config, replaces_offsets, where_offsets_were
+from rmqtool.read.lost_config import (
+    SYSTEM_GROUP_PREFIX,
+    is_group_of_brokers,
+    lost_config,
+    replaces_offsets,
+    where_offsets_were,
+)
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import FOLDER, GROUPS_FILE, read_config
 from rmqtool.storage.layout import StoreLayout
 
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_GROUPS_OF_BROKERS = frozenset({
-    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
-})  # fmt: skip
-"""Groups that every broker has in its subscriptionGroup.json (SubscriptionGroupManager#init)."""
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 Offsets = dict[tuple[str, str], dict[int, int]]
@@ -77,9 +77,7 @@ def configured_groups(layout: StoreLayout) -> set[str]:
         names = config_json.subscription_groups(document)
     except InputError:
         return set()
-    return {
-        name for name in names if name not in _GROUPS_OF_BROKERS and not name.startswith(SYSTEM_GROUP_PREFIX)
-    }
+    return {name for name in names if not is_group_of_brokers(name)}
 
 
 def expired_unread(store: Store) -> dict[str, int]:

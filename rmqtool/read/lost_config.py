@@ -23,8 +23,10 @@ from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, rea
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-_GROUPS_OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONSAPI_")
-"""Prefixes of groups that a broker has without a file."""
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_GROUPS_OF_BROKERS = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
+)
 _TOPICS_OF_BROKERS = frozenset({"SELF_TEST_TOPIC", "TBW102"})
 _WRITTEN_WITH_OFFSETS = (
     DELAY_OFFSETS, "consumerFilter.json", "consumerOrderInfo.json", "timermetrics", "transactionMetrics",
@@ -34,6 +36,11 @@ _FILES_OF_BROKERS = (
     CONSUMER_OFFSETS, GROUPS_FILE, "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json",
     "topicQueueMapping.json", "timermetrics", "transactionMetrics",
 )  # fmt: skip
+
+
+def is_group_of_brokers(group: str) -> bool:
+    """Whether every broker has this group of itself (SubscriptionGroupManager#init)."""
+    return group in _GROUPS_OF_BROKERS or group.startswith((SYSTEM_GROUP_PREFIX, "CID_ONSAPI_"))
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:
@@ -101,9 +108,7 @@ def _replaced_offsets(layout: StoreLayout) -> Iterator[Finding]:
         before, after = map(config_json.consumer_offsets, (kept, made.documents[CONSUMER_OFFSETS]))
     except FormatError:  # a finding of its own
         return
-    lost = {
-        group for key in before.keys() - after.keys() if not (group := key[1]).startswith(_GROUPS_OF_BROKERS)
-    }
+    lost = {group for key in before.keys() - after.keys() if not is_group_of_brokers(group := key[1])}
     changed = sum(
         after[key].get(queue_id) != offset
         for key in before.keys() & after.keys()
@@ -137,7 +142,7 @@ def _groups(layout: StoreLayout, messages: Mapping[str, int]) -> set[str]:
         offsets = config_json.consumer_offsets(_document(layout, CONSUMER_OFFSETS))
     except InputError:  # a finding of its own
         return groups
-    return groups | {group for _, group in offsets if not group.startswith(_GROUPS_OF_BROKERS)}
+    return groups | {group for _, group in offsets if not is_group_of_brokers(group)}
 
 
 def _topics(layout: StoreLayout) -> set[str]:

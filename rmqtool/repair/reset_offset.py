@@ -23,12 +23,13 @@ from rmqtool.errors import FormatError, RefusedError, UnreadableError, UsageErro
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.by_time import exact_offset_by_time
-from rmqtool.read.consumer_offsets import SYSTEM_GROUP_PREFIX, Offsets, configured_groups, offsets_are_lost
+from rmqtool.read.consumer_offsets import Offsets, configured_groups, offsets_are_lost
 from rmqtool.read.known_topics import queues_by_topic
-from rmqtool.read.lost_config import CONSUMER_OFFSETS
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, is_group_of_brokers
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -47,6 +48,7 @@ _BY_BROKER = "start the broker without consumers, and set them with mqadmin rese
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
 _NAMED = 8  # groups that an error lists
+_GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,9 @@ class Request:
             raise FormatError("the plan's queues are not a list of numbers")
         is_number = type(position) is int and abs(position) < _LIMIT
         if not (is_number or position in ("earliest", "latest", None)):
-            raise FormatError("the plan's position is none")
-        if (position is None) == (since is None) or not (since is None or type(since) is int):
+            raise FormatError("the plan's position is not one")
+        is_time = type(since) is int and abs(since) < _LIMIT
+        if (position is None) == (since is None) or not (since is None or is_time):
             raise FormatError("the plan needs either a position or a time")
         groups, topics, excluded = (tuple(each or ()) for each in texts)
         return cls(groups, topics, excluded, tuple(queues), position, since)
@@ -94,9 +97,7 @@ class Request:
 
     def matches_group(self, group: str) -> bool:
         """Whether a group is meant; a group of the broker itself never is."""
-        return not group.startswith(SYSTEM_GROUP_PREFIX) and any(
-            fnmatchcase(group, each) for each in self.groups
-        )
+        return not is_group_of_brokers(group) and any(fnmatchcase(group, each) for each in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,15 @@ class Reset:
 
     @property
     def skipped(self) -> int | None:
-        """How many messages it had not consumed and never receives; None if that is unknown."""
-        if self.committed is None or self.offset is None:
+        """How many messages it had not consumed and never receives; None if that is unknown.
+
+        Without an offset a client begins a retry topic at its first message, whatever else it is told.
+        """
+        is_retry = self.topic == f"{RETRY_PREFIX}{self.group}"
+        committed = 0 if self.committed is None and is_retry else self.committed
+        if committed is None or self.offset is None:
             return None
-        return max(self.offset - max(self.committed, self.min_offset), 0)
+        return max(self.offset - max(committed, self.min_offset), 0)
 
     @property
     def lag(self) -> int | None:
@@ -188,21 +194,27 @@ def plan(store: Store, request: Request) -> Planned:
         UsageError: it is not a store root, or no group has anything to reset.
         RefusedError: the offsets are kept where rmqtool writes none.
         UnreadableError: a part of the store cannot be read.
+        FormatError: the committed offsets are JSON with an entry that is none: it would be lost.
     """
     layout = store.layout
     _check(layout)
     assert layout.root is not None, "_check was called"
     folder, warnings = layout.root / FOLDER, []
     try:
-        loaded = read_config(folder, CONSUMER_OFFSETS)
-        document, committed = loaded.document, config_json.consumer_offsets(loaded.document)
-    except FormatError as error:
+        document = read_config(folder, CONSUMER_OFFSETS).document
+    except FormatError as error:  # neither the file nor its .bak is JSON: there is nothing to keep
         warnings.append(
             f"{FOLDER}/{CONSUMER_OFFSETS}: {error.message}; only the offsets of this plan are kept"
         )
-        document, committed = {}, {}
+        document = {}
+    committed = _committed(document, folder / CONSUMER_OFFSETS)
     queues = queues_by_topic(layout)
     pairs = _pairs(store, request, committed, queues)
+    known = {group for _, group in committed} | configured_groups(layout)
+    warnings += [
+        f"no file of the store names the group {group}: it gets its first offsets"
+        for group in sorted({group for _, group in pairs} - known)
+    ]
     resets = tuple(
         _reset(store, request, (topic, group), queue_id, of_pair.get(queue_id))
         for (topic, group), of_pair in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0]))
@@ -216,6 +228,15 @@ def plan(store: Store, request: Request) -> Planned:
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
     return Planned(result, request, resets, tuple(warnings), refusals, is_needed)
+
+
+def _committed(document: dict[str | int, Any], path: Path) -> Offsets:
+    try:
+        return config_json.consumer_offsets(document)
+    except FormatError as error:
+        error.path = path
+        error.hint = "correct this entry, or copy the .bak over the file"
+        raise
 
 
 def _check(layout: StoreLayout) -> None:
@@ -244,9 +265,9 @@ def _check(layout: StoreLayout) -> None:
 
 def _pairs(store: Store, request: Request, committed: Offsets, queues: Mapping[str, set[int]]) -> Pairs:
     """The committed offsets by queue id of each topic and group to reset; none where there are none yet."""
-    own = [each for each in request.groups if each.startswith(SYSTEM_GROUP_PREFIX)]
-    if own:
-        raise UsageError(f"{own[0]} is a group of the broker itself: its offsets are never reset")
+    for each in request.groups:
+        if is_group_of_brokers(each):
+            raise UsageError(f"{each} is a group of the broker itself: its offsets are never reset")
     chosen = request.selection()
     light = [topic for topic in request.topics if topic.startswith(LIGHT_PREFIX)]
     if light:
@@ -259,7 +280,12 @@ def _pairs(store: Store, request: Request, committed: Offsets, queues: Mapping[s
         if topic in queues and request.matches_group(group) and chosen.matches_topic(topic)
     }
     named = [each for each in request.groups if not is_glob(each)]
+    lacking = sorted(topic for topic in chosen.topics if not is_glob(topic) and topic not in queues)
+    if lacking and not found:
+        raise UsageError(f"the store has no topic {lacking[0]}", hint="rmqtool info lists its topics")
     for group in named:
+        if _GROUP.fullmatch(group) is None and all(group != other for _, other in committed):
+            raise UsageError(f"{group!r} is not the name of a group")
         for topic in chosen.topics & queues.keys():
             found.setdefault((topic, group), {})
     groups = {group for _, group in found}
@@ -275,7 +301,7 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
     """Raise UsageError: of these groups, or of all, no offset is known that could be reset."""
     from difflib import get_close_matches
 
-    groups = sorted({group for _, group in committed if not group.startswith(SYSTEM_GROUP_PREFIX)})
+    groups = sorted({group for _, group in committed if not is_group_of_brokers(group)})
     full = "name each group and its topics in full: --group GROUP --topic TOPIC"
     if offsets_are_lost(store) or not groups:
         listed = f"; groups of this store: {', '.join(sorted(known)[:_NAMED])}" if known else ""
@@ -283,6 +309,12 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
     if not without:
         raise UsageError(
             "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
+        )
+    its_topics = sorted(topic for topic, group in committed if group == without[0])
+    if its_topics:
+        raise UsageError(
+            f"the group {without[0]!r} has no offsets there",
+            hint=f"it has offsets in {', '.join(its_topics[:_NAMED])}; for a first one, {full}",
         )
     near = ", ".join(get_close_matches(without[0], known)) or ", ".join(groups[:_NAMED])
     raise UsageError(

@@ -38,6 +38,8 @@ _HALF_TOPIC, _TIMER_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "rmq_sys_wheel_t
 _CONFIG_OF_TYPE = ("topics", "metadata")
 """Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
 QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
+SIDE_FOLDER = "rocksdbstore"
+"""The database of index, timer messages and transactions (5.4)."""
 INDEX_IN_ROCKSDB = ("index entries", "second index entries")
 # Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
@@ -186,13 +188,13 @@ def _pop_records(root: Path, listing: Listing, conf: BrokerConf | None) -> Itera
 
 def _side_store(root: Path, listing: Listing, conf: BrokerConf | None) -> Iterator[Unsupported]:
     """The parts in rocksdbstore/, as far as settings, files and topics show."""
-    folder = root / "rocksdbstore"
+    folder = root / SIDE_FOLDER
     is_lost = not has_database(folder, listing)
     if conf is not None:
         for setting, what in _ROCKSDB_SETTINGS:
             if conf.flag(setting):
                 yield Unsupported(what, folder, is_lost=is_lost)
-    elif not is_lost or ("rocksdbstore" in listing.folders(root) and not listing.is_unreadable(folder)):
+    elif not is_lost or (SIDE_FOLDER in listing.folders(root) and not listing.is_unreadable(folder)):
         yield Unsupported(SIDE_STORE, folder, is_lost=is_lost)
     else:
         if _HALF_TOPIC in listing.folders(root / "consumequeue"):

@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rmqtool.command_line import command_line
+from rmqtool.command_line import command_line, on_store
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan.action import IN_PLACE, Action
@@ -319,23 +319,32 @@ class Backup:
         return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
 
 
+_OF_RANGES = (
+    "ranges/   files of which a part was changed: the former bytes of this part, each at its",
+    "          own offset. The rest of such a file is zeros, and rmqtool reports it as damaged.",
+)
+
+
 def _readme(backup: Backup, places: Places, manifest: Manifest) -> Iterator[str]:
     """The lines of the README."""
-    undo = places.command("recover", "--undo", str(backup.folder))
+    # It may be read from any folder.
+    options = [each if each.startswith("--") else str(Path(each).absolute()) for each in places.options]
+    undo = on_store(places.root, "recover", *options, "--undo", str(backup.folder.absolute()))
     yield f"What rmqtool {manifest.command} replaced, cut or deleted in this store:"
-    yield f"    {command_line(manifest.store)}"
+    yield f"    {command_line(places.root)}"
     yield ""
     yield "To restore the store, as long as no broker has written to it:"
     yield f"    {undo}"
     yield ""
     yield "files/    whole files, under their paths in the store"
-    yield "ranges/   files of which a part was changed: the former bytes of this part, each at its"
-    yield "          own offset. The rest of such a file is empty, and rmqtool reports it as damaged."
+    if any(entry.kept_ranges for entry in manifest.entries):
+        yield from _OF_RANGES
     yield ""
     yield "A backup has only what was changed: it is not a store. rmqtool dump reads its files one by one."
     log = [entry for entry in manifest.entries if places.rank(entry.path) == LOG_RANK]
     starts = [(entry, start) for entry in log for start, _ in entry.kept_ranges]
     if starts:
+        yield ""
         yield "What was changed in the commit log, byte by byte:"
     for entry, start in starts[:_RANGES_NAMED]:
         offset = int(Path(entry.path).name) + start if Path(entry.path).name.isdecimal() else start

@@ -178,7 +178,7 @@ def unready(layout: StoreLayout, command: str, cost: str) -> Iterator[Refusal]:
     """
     hint = command_on(layout, "recover")
     if _others_repair(layout, command):
-        yield Refusal(_OTHERS, "force", layout.root, hint)
+        yield Refusal(_OTHERS, None, layout.root, hint)
     elif layout.abort is not None:
         yield Refusal(
             f"the store was not closed cleanly: its next start would {cost}",

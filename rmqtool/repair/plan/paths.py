@@ -40,7 +40,7 @@ class Places:
         if layout.root is None:
             raise RefusedError("this is not a store root; nothing is changed here",
                                hint="name the folder that holds commitlog")  # fmt: skip
-        self.command = partial(command_on, layout)
+        self.command, self.options = partial(command_on, layout), layout.options
         self.root = layout.root.resolve()  # the store itself may be named by a link
         self.log_folders = tuple(
             self.root / folder.relative_to(layout.root) if folder.is_relative_to(layout.root) else folder

@@ -17,8 +17,6 @@ from rmqtool.storage.storage import disk_bytes
 
 _SLACK = 1 << 20  # manifest, journal, folders
 _ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
-
-
 _FREE = "free that much space, and run it again"
 
 

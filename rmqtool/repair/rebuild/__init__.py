@@ -30,7 +30,7 @@ from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
-from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, queues_part
+from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, SIDE_FOLDER, queues_part
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.topics import TopicTable
 
@@ -162,7 +162,7 @@ def plan_rebuild(
     tasks, of_index, unmended = _tasks(found, in_files, is_final=is_final)
     database = None
     if queues and is_whole:
-        database, left = _database(found, wrong, deleted, is_final=is_final)
+        database, left = _database(found, wrong, deleted, tasks, is_final=is_final)
         unmended += left
     index_database, left = _index_database(found)
     unmended += left
@@ -241,7 +241,12 @@ def _tasks(
 
 
 def _database(
-    found: Survey, wrong: dict[Key, list[str]], deleted: Sequence[Key], *, is_final: bool
+    found: Survey,
+    wrong: dict[Key, list[str]],
+    deleted: Sequence[Key],
+    in_files: Sequence[QueueTask],
+    *,
+    is_final: bool,
 ) -> tuple[DatabaseTask | None, tuple[Unmended, ...]]:
     """The task for queues in RocksDB, and the reason if they cannot be repaired; nothing without any."""
     from rmqtool.repair.rebuild.database_task import database_task
@@ -250,7 +255,8 @@ def _database(
     if queues_part(found.view.layout.not_written) is None:
         return None, ()
     of_queues = {} if found.view.layout.has_queues_in_files else wrong
-    codes = [code for codes in of_queues.values() for code in codes]
+    # What is written twice changes twice.
+    codes = [code for codes in of_queues.values() for code in codes] or (["RD05"] if in_files else [])
     task = database_task(found, codes, deleted, is_final=is_final)
     if task is None or isinstance(task, Unmended):
         return None, () if task is None else (task,)
@@ -377,7 +383,7 @@ def _builder(
             spans=spans, database=database,
         )  # fmt: skip
         if index_database is not None:
-            index_database.build(staging / "rocksdbstore", found.view.layout)
+            index_database.build(staging / SIDE_FOLDER, found.view.layout)
 
     return build
 
@@ -399,7 +405,7 @@ def _lost_with_index(found: Survey, task: IndexDatabaseTask | None) -> Iterator[
     lost = [
         part.what
         for part in found.view.layout.unsupported
-        if part.is_lost and part.path.name == "rocksdbstore" and part.what not in INDEX_IN_ROCKSDB
+        if part.is_lost and part.path.name == SIDE_FOLDER and part.what not in INDEX_IN_ROCKSDB
     ]
     if task is not None and lost:
         yield f"rocksdbstore is missing: its {' and '.join(lost)} are lost, only the index is made again"

@@ -50,8 +50,8 @@ def database_actions(
     has_current = any(name == "CURRENT" for name, _ in old)
     yield Action(
         "replace" if has_current else "create", f"{folder}/CURRENT", 0, CURRENT_SIZE,
-        f"the RocksDB {what} is rebuilt from the log: {names}" if what == "index" else
-        f"the RocksDB {what} are rebuilt from the log: {names}", problems[0], dict(detail), database=True,
+        f"the RocksDB {what} {'is' if what == 'index' else 'are'} rebuilt from the log: {names}", problems[0],
+        dict(detail), database=True,
     )  # fmt: skip
     for name, size in old:
         if name != "CURRENT":

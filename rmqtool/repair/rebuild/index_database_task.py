@@ -26,13 +26,14 @@ from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.messages import FAMILY, LAST_OFFSET, LAST_STORE_TIME
 from rmqtool.storage.rocksdb.writer import DatabaseWriter
 from rmqtool.storage.source import open_source
+from rmqtool.storage.unsupported import SIDE_FOLDER
 
 if TYPE_CHECKING:
     from rmqtool.repair.plan import Action
     from rmqtool.repair.rebuild.survey import Survey
     from rmqtool.storage.layout import StoreLayout
 
-FOLDER = "rocksdbstore"
+FOLDER = SIDE_FOLDER
 _FAMILIES = ("timer", "trans")
 _CODES = ("RD07", "RD08", "RD09", "RD10", "RD13", "IX10")
 _ENTRY_BYTES = 200

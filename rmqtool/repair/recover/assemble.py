@@ -31,7 +31,7 @@ from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.profile import WrittenBy
-from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, QUEUES_IN_ROCKSDB, SIDE_STORE
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -345,7 +345,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         refusals=tuple(refusals),
         tail=log.tail,
         is_needed=bool(actions) or layout.guard is not None,
-        is_partial=bool(layout.unsupported or layout.unreadable or unread),
+        is_partial=bool(any(not part.is_lost for part in layout.unsupported) or layout.unreadable or unread),
     )
 
 
@@ -450,7 +450,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         if part.reason
         and part.what in _HARMLESS
         and part.what not in QUEUES_IN_ROCKSDB
-        and not (part.what in INDEX_IN_ROCKSDB and rebuild.index_database is not None)
+        and not (part.path.name == SIDE_FOLDER and rebuild.index_database is not None)
     }
     warnings += [
         f"{store.layout.relative(path)} stays as it is ({code}): {reason}; rmqtool problems {code} says more"

@@ -65,7 +65,7 @@ def claim_file(path: str, shown: str) -> int:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """While it is active, no other run uses the cursor at `path`. Raises as `claim_file` does."""
+    """While it is active, no other run uses the file at `path`. Raises as `claim_file` does."""
     lock = str(path.with_name(f".{path.name}.rmqtool-lock"))
     descriptor = claim_file(lock, str(path))
     try:

@@ -241,6 +241,22 @@ def test_an_index_in_rocksdb(
     assert not findings_of(store, broker_conf=words[1]) and rebuild(store, *words) == EXIT_OK
     assert main(["recover", str(store), "--undo", str(tmp_path / "kept")]) == EXIT_OK
     assert [row for row in tree_rows(store) if row[0] not in (".", "lock")] == before
+    capfd.readouterr()
+    expected = EXIT_INPUT if "RD10" in codes else EXIT_FINDINGS
+    assert main(["recover", str(store), *map(str, words[:2])]) == expected
+    assert "stays as it is" not in capfd.readouterr().out
+
+
+def test_a_queue_that_is_written_twice_changes_twice(cases: Library, tmp_path: Path) -> None:
+    """A filler has another tags code than the message that it replaces, in files and in RocksDB."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    log = sorted((store / "commitlog").iterdir())[0]
+    patch(log, log.read_bytes().index(b"UNIQ_KEY") - 40, b"\0\xff\0")
+    assert codes_of(store)
+    assert (
+        main(["recover", str(store), "--apply", "--yes", "--backup-dir", str(tmp_path / "kept")]) == EXIT_OK
+    )
+    assert set(codes_of(store)) <= {"CL13"}
 
 
 def test_an_index_next_to_what_cannot_be_read(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.consumer_offsets import offsets_are_lost
 from rmqtool.read.store import Store
 from rmqtool.storage import lock
+from tests.support.stores import Library
 from tests.support.trees import tree_digest, unchanged
 
 pytestmark = pytest.mark.usefixtures("json_lines")
@@ -87,13 +89,8 @@ def test_set_and_undone(
 
 def _again(done: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of a run after the one that did these."""
-    return [
-        row
-        | {"committed_offset": row["new_offset"], "again_messages": 0, "skipped_messages": 0, "reason": None}
-        if row["reason"] is None
-        else row | {"committed_offset": row["new_offset"], "again_messages": 0, "skipped_messages": 0}
-        for row in done
-    ]
+    now = {"again_messages": 0, "skipped_messages": 0}
+    return [row | now | {"committed_offset": row["new_offset"]} for row in done]
 
 
 @pytest.mark.parametrize("how", ["lost", "config_lost", "garbage"])
@@ -211,3 +208,51 @@ def test_the_document_is_the_brokers() -> None:
     assert with_consumer_offsets({}, new, "4.9") == {"offsetTable": {"T@g": {0: 5, 1: 7}}}
     assert with_consumer_offsets({}, new, "5.3", is_known=False) == {"offsetTable": {"T@g": {"0": 5, "1": 7}}}
     assert list(with_consumer_offsets({}, new, "5.3")) == ["dataVersion", "offsetTable"]
+
+
+def test_an_odd_entry_is_not_lost(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON that holds something else than offsets is refused: what could not be read would be gone."""
+    root = store_copy("ok_540_clean")
+    path = root / FILE
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b'"offsetTable":{', b'"offsetTable":{"pubTopicOne@odd":null,'))
+    assert path.read_bytes() != text
+    with unchanged(root):
+        code, _, err = run(capsys, root, "--group", GROUP, "--topic", TOPIC, "--from", "latest", "--apply")
+    assert code == 3 and FILE in err and "copy the .bak" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--group", "", "--topic", TOPIC), "'' is not the name of a group"),
+        (("--group", "a@b", "--topic", TOPIC), "'a@b' is not the name of a group"),
+        (("--group", GROUP, "--topic", "nosuch"), "the store has no topic nosuch"),
+        (("--group", GROUP, "--exclude-topic", "*"), f"it has offsets in {TOPIC}"),
+        (("--group", "TOOLS_CONSUMER", "--topic", TOPIC), "a group of the broker itself"),
+    ],
+)
+def test_names_that_are_wrong(
+    words: tuple[str, ...], text: str, cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, cases.path("ok_540_clean"), *words, "--from", "latest")
+    assert code == 2 and text in err
+
+
+def test_what_a_group_gets_and_skips(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A group that no file names, a retry topic without an offset, a queue without files, no queue at all."""
+    root = store_copy("ok_540_clean")
+    code, _, err = run(capsys, root, "--group", "typo", "--topic", TOPIC, "--from", "latest")
+    assert code == 1 and "no file of the store names the group typo" in err
+    _, rows, err = run(capsys, root, "--group", "pub_group_one", "--from", "latest")
+    (retry,) = [row for row in rows if row["topic"] == "%RETRY%pub_group_one"]
+    assert (retry["committed_offset"], retry["skipped_messages"]) == (None, retry["new_offset"])
+    code, rows, err = run(capsys, root, "--group", GROUP, "--queue", "99", "--from", "latest")
+    assert (code, rows) == (1, []) and "nothing was changed\n" in err
+    shutil.rmtree(root / "consumequeue" / TOPIC)
+    code, rows, err = run(capsys, root, "--group", GROUP, "--topic", TOPIC, "--from", "earliest")
+    assert code == 4 and {row["state"] for row in rows} >= {"left"} and "rebuild it first" in str(rows)
