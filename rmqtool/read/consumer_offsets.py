@@ -18,7 +18,6 @@ from rmqtool.errors import (
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.read.lost_config import (
-    SYSTEM_GROUP_PREFIX,
     is_group_of_brokers,
     lost_config,
     replaces_offsets,
@@ -90,7 +89,7 @@ def expired_unread(store: Store) -> dict[str, int]:
         return missed
     for (topic, group), committed in known_offsets(store)[0].items():
         for queue_id, offset in committed.items():
-            if group.startswith(SYSTEM_GROUP_PREFIX) or (topic, queue_id) not in store.queues:
+            if is_group_of_brokers(group) or (topic, queue_id) not in store.queues:
                 continue
             try:
                 lost = store.first_live(topic, queue_id) - max(offset, 0)

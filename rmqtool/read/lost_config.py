@@ -23,7 +23,6 @@ from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, rea
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _GROUPS_OF_BROKERS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
@@ -40,7 +39,7 @@ _FILES_OF_BROKERS = (
 
 def is_group_of_brokers(group: str) -> bool:
     """Whether every broker has this group of itself (SubscriptionGroupManager#init)."""
-    return group in _GROUPS_OF_BROKERS or group.startswith((SYSTEM_GROUP_PREFIX, "CID_ONSAPI_"))
+    return group in _GROUPS_OF_BROKERS or group.startswith(("CID_RMQ_SYS_", "CID_ONSAPI_"))
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:

@@ -36,6 +36,7 @@ from rmqtool.message.system_topics import (
 )
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, Span
 from rmqtool.read.consumer_offsets import Offsets, known_offsets, with_retry_groups
+from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
 from rmqtool.storage.open_files import OpenFiles
@@ -160,8 +161,7 @@ OPS_READ_MAX = 100_000
 """Most op messages read to find finished half messages; with more, the count is an upper bound."""
 HALF_READ_MAX = 100_000
 """Most half messages for which ops are read at all."""
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_TRANSACTION_GROUP = f"{_SYSTEM_GROUP_PREFIX}TRANS"
+_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
 
 
@@ -260,9 +260,7 @@ def _for_groups(effect: QueueEffect) -> int:
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
     """The groups that read a topic."""
-    return sorted(
-        group for name, group in offsets if name == topic and not group.startswith(_SYSTEM_GROUP_PREFIX)
-    )
+    return sorted(group for name, group in offsets if name == topic and not is_group_of_brokers(group))
 
 
 def _unconsumed(
@@ -285,7 +283,7 @@ def _unconsumed(
 
 
 def _without_group(affected: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
-    consumed = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
+    consumed = {topic for topic, group in offsets if not is_group_of_brokers(group)}
     counts: dict[str, int] = {}
     for effect in affected:
         if effect.topic in consumed or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:

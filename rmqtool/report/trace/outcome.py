@@ -38,7 +38,8 @@ from rmqtool.message.system_topics import (
     TIMER_TOPIC,
     is_system_topic,
 )
-from rmqtool.read.consumer_offsets import SYSTEM_GROUP_PREFIX, known_offsets
+from rmqtool.read.consumer_offsets import known_offsets
+from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.trace.steps import Offsets, Step, steps_of, unique_key
@@ -265,7 +266,7 @@ def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> 
     """
     by_topic: dict[str, list[str]] = {}
     for topic, group in offsets:
-        if not group.startswith(SYSTEM_GROUP_PREFIX):
+        if not is_group_of_brokers(group):
             by_topic.setdefault(topic, []).append(group)
     for step in steps:
         if step.kind not in _CONSUMED_KINDS:
