@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,8 +117,10 @@ def deliver(
     with closing(_delivered(request, report) if apply else _planned(request, report)) as deliveries:
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}")
-    if states["due"] and not apply:
-        output.note(f"rmqtool: nothing was changed; to deliver them: {given.line('--apply')}")
+    if states["due"] and not apply and not report.is_refused:
+        fixed = [] if now is None else ["--now", format_time(request.now_ms, UTC) or now]
+        line = given.line(*fixed, "--apply", without=("now", "tz"))
+        output.note(f"rmqtool: nothing was changed; to deliver them: {line}")
     return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if report.is_unknown else EXIT_OK)
 
 
@@ -153,11 +156,14 @@ class _Request:
 
 
 class _OffsetReport:
-    """Reports on delayOffset.json; `is_unknown`: the file exists and cannot be parsed."""
+    """Reports on delayOffset.json; `is_unknown`: the file exists and cannot be parsed.
+
+    `is_refused`: it has said that --apply is refused.
+    """
 
     def __init__(self, output: Output) -> None:
         self.output = output
-        self.is_unknown = False
+        self.is_unknown = self.is_refused = False
 
     def offsets(self, opened: Store, delays: Sequence[int] | None, *, apply: bool) -> dict[int, int]:
         """Return the next queue offset to deliver by level.
@@ -172,7 +178,7 @@ class _OffsetReport:
             if apply:
                 raise
             self.is_unknown = True
-            self.output.note(f"rmqtool: {error.path}: {error.message}; --apply is refused")
+            self.refused(f"{error.path}: {error.message}; --apply is refused")
             return {}
         for level in levels(opened, delays, found):
             if level.noted_offset > level.end_offset:
@@ -186,6 +192,11 @@ class _OffsetReport:
                     f" {level.noted_offset}, which is not an offset: all its messages count as not delivered"
                 )
         return found
+
+    def refused(self, text: str) -> None:
+        """Say why --apply would be refused."""
+        self.is_refused = True
+        self.output.note(f"rmqtool: {text}")
 
     def again(self, opened: Store, due: Callable[[], Iterable[Delivery]]) -> RefusedError | None:
         """Return why the messages that are due should not be delivered; None if they should.
@@ -213,6 +224,7 @@ class _OffsetReport:
 def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Yield the messages that are due, from a store opened read-only."""
     from rmqtool.read.store import Store
+    from rmqtool.write.opening import check_layout
     from rmqtool.write.topics import TopicTable
 
     with Store.open(request.store.store, **request.arguments()) as opened:
@@ -227,8 +239,13 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
         topics = TopicTable.load(root, opened.profile)
         knows = None if request.create_topics else topics.is_known
         due, lost = _due(request, report, opened, knows, apply=False)
-        if lost is not None:
-            report.output.note(f"rmqtool: {lost.message}; --apply is refused without --force")
+        if lost is not None and not request.force:
+            report.refused(f"{lost.message}; --apply is refused without --force")
+        try:
+            check_layout(opened.layout, root)
+        except RefusedError as error:
+            hint = f": {error.hint}" if error.hint else ""
+            report.refused(f"{error.path}: {error.message}; --apply is refused{hint}")
         yield from due()
 
 

@@ -393,7 +393,7 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
     """Plan, apply, nothing left: rows, notes and exit codes."""
     with unchanged(store):
         code, rows, note = run(store, "--now", str(T0 + 1_000))
-    line = f"rmqtool deliver {store} --now {T0 + 1_000} --tz UTC --apply"
+    line = f"rmqtool deliver {store} --now 2023-11-14T22:13:21.000+00:00 --apply"
     assert code == 1 and note == (
         "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00\n"
         f"rmqtool: nothing was changed; to deliver them: {line}\n"
@@ -433,6 +433,10 @@ def test_command_exit_codes(run: Run, store: Path) -> None:
     assert run(store, "--now", now)[0] == 1
     assert run(store, "--now", now, "--apply")[0] == 4
     assert offsets(store) == {}
+    (store / "abort").touch()
+    code, _, error = run(store, "--now", now)
+    assert code == 1 and "--apply is refused: rmqtool recover" in error and "to deliver them" not in error
+    (store / "abort").unlink()
     damage(store, b"1-x", lambda record: record.replace(b"REAL_TOPIC", b"REAL_TOPIX"))
     code, rows, _ = run(store, "--now", now, "--apply")
     assert code == 1 and [row["state"] for row in rows] == ["unreadable", "delivered", "delivered"]
