@@ -446,11 +446,7 @@ class _Task:
     """One run of the command."""
 
     def __init__(
-        self,
-        store: options.StoreRootOptions,
-        own: AppendOptions,
-        shown: options.OutputOptions,
-        given: Given,
+        self, store: options.StoreRootOptions, own: AppendOptions, shown: options.OutputOptions, given: Given
     ) -> None:
         self._store = store
         self._given = given
@@ -501,7 +497,7 @@ class _Task:
             afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
             appender.append()
             writer.flush()
-        return EXIT_INPUT if self._left_out else EXIT_OK
+        return self._exit_code()
 
     def each(self) -> int:
         """Append the rows of the input; show a row for each."""
@@ -522,7 +518,7 @@ class _Task:
                 self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
             finally:
                 self._note_transactions(counts)
-        return EXIT_INPUT if self._left_out else EXIT_OK
+        return self._exit_code()
 
     def check(self) -> int:
         """Check the rows of the input; store nothing."""
@@ -540,7 +536,7 @@ class _Task:
         self._sum_up(
             messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
         )
-        return EXIT_INPUT if self._left_out else EXIT_OK
+        return self._exit_code()
 
     # what the options mean
 
@@ -796,3 +792,6 @@ class _Task:
             self._output.note(f"rmqtool: skipped: {error.message}")
         elif self._left_out == _LINES + 1:
             self._output.note("rmqtool: more rows are skipped")
+
+    def _exit_code(self) -> int:
+        return EXIT_INPUT if self._left_out else EXIT_OK

@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.crc import crc_of
+from rmqtool.log.frame_kernel import ends_in_zero
 from rmqtool.log.intrinsics import prefetch, trailing_zeros, u8, u64, u64_little
 
 # The names to find, by their index in `names`
@@ -353,14 +354,12 @@ def read_properties(
         start = starts[number]
         stop = start + row.size
         length = np.int64(row.properties_length)
+        cut = m.ends_in_zeros if ends_in_zero(data, stop, row.topic_length, length) else 0
         if length <= 0:
-            bare = row.topic_length > 0 and u8(data, stop - 3) == 0
-            column.flags = m.ends_in_zeros if bare else 0
+            column.flags = cut
             continue
         sound = split_properties(data, stop - length, stop, names, name_ends, longest, found, m)
-        flags = 0 if sound else m.unsound
-        if u8(data, stop - 1) == 0:
-            flags |= m.ends_in_zeros
+        flags = cut if sound else cut | m.unsound
         if length >= m.property_crc_size:
             flags |= property_crc_flags(data, start, row.size, names, name_ends, address, tables, m)
         if not is_ascii(data, stop - length, stop) and not is_utf8(data, stop - length, stop):

@@ -139,6 +139,17 @@ def lengths(data: Any, i: int, total: int, version: int, n: Numbers) -> Any:
 
 
 @inlined
+def ends_in_zero(data: Any, stop: Any, topic: Any, properties: Any) -> Any:
+    """Whether a record that ends at data[stop] may have lost its last bytes; the lengths are as stored.
+
+    Without properties their length, two bytes, follows the topic.
+    """
+    if properties > 0:
+        return u8(data, stop - 1) == 0
+    return topic > 0 and u8(data, stop - 3) == 0
+
+
+@inlined
 def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tables: Any, n: Numbers) -> Any:
     """Whether the body of the record at data[i] matches its CRC; an empty one always does."""
     if body <= 0:

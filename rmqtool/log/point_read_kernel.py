@@ -8,8 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool.log.compiled import compiled
-from rmqtool.log.frame_kernel import Checks, Numbers, body_matches, fill, lengths, topic_id, version_of
-from rmqtool.log.intrinsics import i32, i64, u8
+from rmqtool.log.frame_kernel import (
+    Checks,
+    Numbers,
+    body_matches,
+    ends_in_zero,
+    fill,
+    lengths,
+    topic_id,
+    version_of,
+)
+from rmqtool.log.intrinsics import i32, i64
 
 COUNT, UNSOUND, TOPICS = range(3)
 RESULT_SIZE = 3
@@ -43,10 +52,7 @@ def rows_at(
             break
         if checks.crc and not body_matches(data, i, growth, body, checks, tables, n):
             break
-        if properties > 0:
-            if u8(data, i + total - 1) == 0:
-                break
-        elif topic > 0 and u8(data, i + total - 3) == 0:
+        if ends_in_zero(data, i + total, topic, properties):
             break
         unsound = 0
         topic_start = i + n.head + growth + max(body, 0) + version

@@ -67,7 +67,8 @@ class CommittedOffsets:
             if file is not None:
                 from rmqtool.report.export.outputs import claimed
 
-                file = Path(os.path.realpath(file))  # a link to it is no second file
+                # A link is the file that it leads to. resolve() raises RuntimeError for links in a circle.
+                file = Path(os.path.realpath(file))
                 _check_outside(store, file)
                 held.enter_context(claimed(file))
                 for key, queues in _read(file).items():
@@ -171,8 +172,7 @@ def _check_outside(store: Store, file: Path) -> None:
     if root is None or not store.is_local:
         return
     folders = {root.resolve(), *(each.resolve() for each in store.layout.commit_log_folders)}
-    place = Path(os.path.realpath(file))  # resolve() raises RuntimeError for links in a circle
-    if any(place.is_relative_to(each) for each in folders):
+    if any(file.is_relative_to(each) for each in folders):
         raise RefusedError(
             "the file of offsets lies in the store, which is not changed",
             path=file,

@@ -8,8 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool.log.compiled import compiled
-from rmqtool.log.frame_kernel import Checks, Numbers, body_matches, lengths, same, version_of
-from rmqtool.log.intrinsics import i32, i64, u8
+from rmqtool.log.frame_kernel import (
+    Checks,
+    Numbers,
+    body_matches,
+    ends_in_zero,
+    lengths,
+    same,
+    version_of,
+)
+from rmqtool.log.intrinsics import i32, i64
 
 
 @compiled
@@ -64,7 +72,7 @@ def sound_records(
         if not body_matches(data, i, growth, body, checks, tables, n):
             return 0
         # As in other scans, a record that may have lost its last bytes is looked at more closely.
-        if u8(data, i + total - (1 if properties > 0 else 3)) == 0 and (properties > 0 or topic_bytes > 0):
+        if ends_in_zero(data, i + total, topic_bytes, properties):
             return 0
         if run < 0 or i != end:
             run += 1

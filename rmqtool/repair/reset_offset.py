@@ -131,7 +131,7 @@ class Reset:
     def skipped(self) -> int | None:
         """How many messages it had not consumed and never receives; None if that is unknown.
 
-        Without an offset a client begins a retry topic at its first message, whatever else it is told.
+        Without an offset a client begins a retry topic at its first message, whatever its consumeFromWhere.
         """
         is_retry = self.topic == f"{RETRY_PREFIX}{self.group}"
         committed = 0 if self.committed is None and is_retry else self.committed
@@ -209,8 +209,8 @@ def plan(store: Store, request: Request) -> Planned:
         document = {}
     committed = _committed(document, folder / CONSUMER_OFFSETS)
     queues = queues_by_topic(layout)
-    pairs = _pairs(store, request, committed, queues)
     known = {group for _, group in committed} | configured_groups(layout)
+    pairs = _pairs(store, request, committed, queues, known)
     warnings += [
         f"no file of the store names the group {group}: it gets its first offsets"
         for group in sorted({group for _, group in pairs} - known)
@@ -263,8 +263,13 @@ def _check(layout: StoreLayout) -> None:
         raise RefusedError(f"cannot be read: {reason}", path=path)
 
 
-def _pairs(store: Store, request: Request, committed: Offsets, queues: Mapping[str, set[int]]) -> Pairs:
-    """The committed offsets by queue id of each topic and group to reset; none where there are none yet."""
+def _pairs(
+    store: Store, request: Request, committed: Offsets, queues: Mapping[str, set[int]], known: set[str]
+) -> Pairs:
+    """The committed offsets by queue id of each topic and group to reset; none where there are none yet.
+
+    `known` are the groups that a file of the store names.
+    """
     for each in request.groups:
         if is_group_of_brokers(each):
             raise UsageError(f"{each} is a group of the broker itself: its offsets are never reset")
@@ -291,7 +296,6 @@ def _pairs(store: Store, request: Request, committed: Offsets, queues: Mapping[s
     groups = {group for _, group in found}
     without = sorted(set(named) - groups)
     if without or not found:
-        known = {group for _, group in committed} | configured_groups(store.layout)
         _raise_unknown(store, without, committed, known)
     retry = {(f"{RETRY_PREFIX}{group}", group) for group in groups}
     return {pair: {} for pair in retry if pair[0] in queues and chosen.matches_topic(pair[0])} | found
@@ -311,15 +315,12 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
             "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
         )
     its_topics = sorted(topic for topic, group in committed if group == without[0])
+    near = get_close_matches(without[0], known) or groups[:_NAMED]
+    others = f"groups that have: {', '.join(near)}"
     if its_topics:
-        raise UsageError(
-            f"the group {without[0]!r} has no offsets there",
-            hint=f"it has offsets in {', '.join(its_topics[:_NAMED])}; for a first one, {full}",
-        )
-    near = ", ".join(get_close_matches(without[0], known)) or ", ".join(groups[:_NAMED])
+        others = f"it has offsets in {', '.join(its_topics[:_NAMED])}"
     raise UsageError(
-        f"the group {without[0]!r} has no offsets there",
-        hint=f"groups that have: {near}; for a first one, {full}",
+        f"the group {without[0]!r} has no offsets there", hint=f"{others}; for a first one, {full}"
     )
 
 

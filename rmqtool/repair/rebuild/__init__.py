@@ -266,14 +266,14 @@ def _database(
 
 def _index_database(found: Survey) -> tuple[IndexDatabaseTask | None, tuple[Unmended, ...]]:
     """The task for an index in RocksDB, and the reason if it cannot be repaired; nothing without one."""
-    from rmqtool.repair.rebuild.index_database_task import FOLDER, index_database_task
+    from rmqtool.repair.rebuild.index_database_task import index_database_task
     from rmqtool.repair.rebuild.queue_task import Unmended
 
     task = index_database_task(found)
     if task is None or isinstance(task, Unmended):
         return None, () if task is None else (task,)
     reason = _unreadable_log(found)
-    return (task, ()) if reason is None else (None, (Unmended(FOLDER, task.problems, reason),))
+    return (task, ()) if reason is None else (None, (Unmended(SIDE_FOLDER, task.problems, reason),))
 
 
 def _is_whole(layout: StoreLayout, selection: Selection, *, queues: bool) -> bool:
@@ -408,7 +408,7 @@ def _lost_with_index(found: Survey, task: IndexDatabaseTask | None) -> Iterator[
         if part.is_lost and part.path.name == SIDE_FOLDER and part.what not in INDEX_IN_ROCKSDB
     ]
     if task is not None and lost:
-        yield f"rocksdbstore is missing: its {' and '.join(lost)} are lost, only the index is made again"
+        yield f"{SIDE_FOLDER} is missing: its {' and '.join(lost)} are lost, only the index is made again"
 
 
 def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild.survey import Survey
     from rmqtool.storage.layout import StoreLayout
 
-FOLDER = SIDE_FOLDER
 _FAMILIES = ("timer", "trans")
 _CODES = ("RD07", "RD08", "RD09", "RD10", "RD13", "IX10")
 _ENTRY_BYTES = 200
@@ -64,7 +63,7 @@ class IndexDatabaseTask:
         """The changes, in the order of their paths."""
         size = _ENTRY_BYTES * self.entries + sum(size for _, size in self.old) + (1 << 16)
         detail = {"entries": self.entries, "data_bytes": size}
-        yield from database_actions(FOLDER, "index", self.problems, self.old, detail)
+        yield from database_actions(SIDE_FOLDER, "index", self.problems, self.old, detail)
 
     def build(self, folder: Path, layout: StoreLayout) -> None:
         """Make the database in a new folder, from the log as it is now.
@@ -93,7 +92,7 @@ class IndexDatabaseTask:
         """The rows of the other column families."""
         if self.families:
             assert layout.root is not None
-            database = Database(layout.root / FOLDER)
+            database = Database(layout.root / SIDE_FOLDER)
             try:
                 for family in self.families:
                     writer.put(family, database.scan(family))
@@ -142,7 +141,7 @@ def index_database_task(survey: Survey) -> IndexDatabaseTask | Unmended | None:
     if check is None:
         return None
     found = {
-        item.problem.code for item in survey.findings if item.path.partition("/")[0] == FOLDER
+        item.problem.code for item in survey.findings if item.path.partition("/")[0] == SIDE_FOLDER
     }.intersection(_CODES)
     if not found:
         return None
@@ -159,7 +158,7 @@ def index_database_task(survey: Survey) -> IndexDatabaseTask | Unmended | None:
                     pass
         except InputError as error:
             reason = f"timer messages or open transactions next to the index cannot be read: {error.message}"
-            return Unmended(FOLDER, problems, reason)
+            return Unmended(SIDE_FOLDER, problems, reason)
         finally:
             database.close()
     entries, fingerprint = check.expected

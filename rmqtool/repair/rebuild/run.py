@@ -21,6 +21,7 @@ from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.storage.lock import StoreLock
 from rmqtool.storage.out_of_reach import NOT_A_FILE
+from rmqtool.storage.unsupported import SIDE_FOLDER
 
 Part = Literal["queues", "index", "config"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -128,7 +129,7 @@ def plan(
 def _chosen(actions: tuple[Action, ...], request: Request) -> list[Action]:
     """Without strays in parts that were not asked for."""
     left_out = [] if "queues" in request.parts else [*_QUEUE_FOLDERS]
-    left_out += [] if "index" in request.parts else ["index/", "rocksdbstore/"]
+    left_out += [] if "index" in request.parts else ["index/", f"{SIDE_FOLDER}/"]
     return [action for action in actions if not action.path.startswith(tuple(left_out))]
 
 

@@ -37,7 +37,7 @@ from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted
 from rmqtool.repair.rebuild.kept import Kept
 from rmqtool.repair.rebuild.log_view import LogView
 from rmqtool.storage.rocksdb.database import Database
-from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB
+from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, SIDE_FOLDER
 from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource, RateLimiter
 
 _NEVER = (1 << 63) - 1
-_DATABASES = ("consumequeue", "rocksdbstore")
+_DATABASES = ("consumequeue", SIDE_FOLDER)
 _TIMES_MAX = 1 << 20
 WINDOW = 16 << 20  # that of salvage, whose batches are taken where a file is sound
 WHOLE_QUEUE = -1

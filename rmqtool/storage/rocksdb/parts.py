@@ -13,14 +13,13 @@ from rmqtool.errors import InputError
 from rmqtool.storage.rocksdb.config import RocksdbConfig
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_STORE, Unsupported
+from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE, Unsupported
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
 _POP = "pop records"
 _INDEX = "second index entries"  # without broker.conf: a broker mostly writes index files as well
-_SIDE_FOLDER = "rocksdbstore"
 _SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "half messages"))
 
 
@@ -31,9 +30,9 @@ def open_parts(layout: StoreLayout, root: Path) -> None:
             _open_queues(layout, part, root / "consumequeue")
         elif part.what == _POP:
             _open_pop(layout, part)
-    side = tuple(part for part in layout.unsupported if part.path == root / _SIDE_FOLDER)
+    side = tuple(part for part in layout.unsupported if part.path == root / SIDE_FOLDER)
     if side:
-        _open_side(layout, side, root / _SIDE_FOLDER)
+        _open_side(layout, side, root / SIDE_FOLDER)
     config = tuple(part for part in layout.unsupported if part.what == "config")
     if config:
         _open_config(layout, config, root / "config")
