@@ -53,17 +53,23 @@ class BrowseApp(App[None]):
         self.topics = Topics(store)
         self.state = self._state()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._is_left = False
 
     def on_mount(self) -> None:
         """Show the topics."""
         self.push_screen(TopicsView())
         if not self.store.queues and self.store.layout.commit_log:
             self.push_screen(FilesView())  # only the log can be browsed
-        # What explains a record loads construct: before a record is opened, but after the first screen.
-        self.set_timer(_WARM_UP_S, lambda: self._reader.submit(import_module, "rmqtool.formats.structures"))
+        self.set_timer(_WARM_UP_S, self.warm_up)
+
+    def warm_up(self) -> None:
+        """Load what explains a record (construct): before a record is opened, but after the first screen."""
+        if not self._is_left:  # a timer that is due when the user quits calls after `on_unmount`
+            self._reader.submit(import_module, "rmqtool.formats.structures")
 
     def on_unmount(self) -> None:
         """Let the thread end; nothing waits for what it still reads."""
+        self._is_left = True
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     # the store

@@ -603,6 +603,17 @@ def test_the_log_of_a_single_file(cases: Library) -> None:
     browse(cases.path("ok_540_clean") / "commitlog" / f"{1 << 20:020}", steps)
 
 
+def test_a_timer_that_is_due_when_it_ends(cases: Library) -> None:
+    """Nothing is read any more, and nothing fails."""
+    apps: list[BrowseApp] = []
+
+    async def steps(terminal: Terminal) -> None:
+        apps.append(terminal.app)
+
+    browse(cases.path("ok_540_clean"), steps)
+    apps[0].warm_up()
+
+
 def test_help_names_the_keys(cases: Library) -> None:
     """? shows the keys of the screen, escape closes it."""
 
