@@ -389,12 +389,14 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("RD12", "second queue incomplete", "warning", "a queue that is written twice lacks units in RocksDB, or has units beyond the log there",
             "gives the queue in RocksDB the end of its files, so that it loses its older units; does not start if clients are served from RocksDB (combineCQPreferCQType)",
             _REWRITE_DATABASE, "CombineConsumeQueueStore#verifyAndInitOffsetForAllStore"),
-    Problem("RD13", "missing side database", "warning", "a RocksDB database without queues is missing",
-            "creates an empty one: of kvStore, it never delivers again what was popped and not acknowledged; of rocksdbstore, it has no"
-            " index entries, timer messages or open transactions of before",
-            "while the broker is stopped, copy the folder from a backup; without one, set the offsets of groups that pop back (kvStore; mqadmin"
-            " resetOffsetByTime); rmqtool rebuild with --broker-conf makes an index again (indexRocksDBEnable)",
-            "PopConsumerRocksdbStore, MessageRocksDBStorage"),
+    Problem("RD13", "missing side database", "warning", "the RocksDB database of index, timer messages or open transactions is missing",
+            "creates an empty one, without the index entries, timer messages and open transactions of before",
+            "while the broker is stopped, copy the folder from a backup; rmqtool rebuild with --broker-conf makes an index again (indexRocksDBEnable)",
+            "MessageRocksDBStorage"),
+    Problem("RD14", "missing POP database", "warning", "the RocksDB database of POP records is missing",
+            "creates an empty one, and never delivers again what was popped and not acknowledged",
+            "while the broker is stopped, copy the folder from a backup; without one, set the offsets of groups that pop back (mqadmin"
+            " resetOffsetByTime, once the broker runs)", "PopConsumerRocksdbStore"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -10,7 +10,7 @@ from rmqtool.findings import Report
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.single_file import offset_of_name
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, Unsupported
+from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, Unsupported
 
 
 class _Part(NamedTuple):
@@ -25,7 +25,7 @@ _PARTS = {
     "consume queues": _Part(frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"}), "CQ15"),
     "index entries": _Part(frozenset({"index"}), "IX11"),
     "config": _Part(frozenset({"config"}), "CP06"),
-    "pop records": _Part(frozenset({"kvStore"}), "CP06"),
+    POP_RECORDS: _Part(frozenset({"kvStore"}), "CP06"),
 }
 
 _NAMED_MAX = 3
@@ -65,14 +65,19 @@ def why_missing(layout: StoreLayout, start: int, stop: int) -> dict[str, str]:
 def of_database(layout: StoreLayout, part: Unsupported) -> Finding | None:
     """Why a RocksDB database with a part of the store cannot be read; None if it is not known."""
     if part.is_lost:
-        name = layout.relative(part.path)
-        return (
-            finding("RD06", name) if part.what in QUEUES_IN_ROCKSDB else finding("RD13", name, what=part.what)
-        )
+        code, name = lost_code(part), layout.relative(part.path)
+        return finding(code, name, what=part.what) if code == "RD13" else finding(code, name)
     if part.place is None:
         return None
     path, offset = part.place
     return finding(database_code(layout, path), layout.relative(path), offset, None, reason=part.reason)
+
+
+def lost_code(part: Unsupported) -> str:
+    """The code of the problem that a RocksDB database is gone."""
+    if part.what in QUEUES_IN_ROCKSDB:
+        return "RD06"
+    return "RD14" if part.what == POP_RECORDS else "RD13"
 
 
 def database_code(layout: StoreLayout, path: Path) -> str:

@@ -37,6 +37,7 @@ _LEFT_OF_DATABASE = pattern(r"IDENTITY|LOCK|OPTIONS-\d{6,}")
 _HALF_TOPIC, _TIMER_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
 _CONFIG_OF_TYPE = ("topics", "metadata")
 """Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
+POP_RECORDS = "pop records"
 QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
 SIDE_FOLDER = "rocksdbstore"
 """The database of index, timer messages and transactions (5.4)."""
@@ -183,7 +184,7 @@ def _pop_records(root: Path, listing: Listing, conf: BrokerConf | None) -> Itera
     is_used = conf is not None and conf.flag("popConsumerKVServiceInit")
     is_there = "kvStore" in listing.folders(root) and not listing.is_unreadable(folder)
     if not is_lost or is_there or (is_used and "commitlog" in listing.folders(root)):
-        yield Unsupported("pop records", folder, is_lost=is_lost)
+        yield Unsupported(POP_RECORDS, folder, is_lost=is_lost)
 
 
 def _side_store(root: Path, listing: Listing, conf: BrokerConf | None) -> Iterator[Unsupported]:

@@ -30,8 +30,9 @@ from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
+from rmqtool.storage.out_of_reach import lost_code
 from rmqtool.storage.profile import WrittenBy
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE
+from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 # Parts that do not prevent a repair: what is independent of queues and index; an index and queues in
 # RocksDB, which are rebuilt.
 _HARMLESS = frozenset(
-    {"pop records", "timer messages", "half messages", "index entries", "second index entries",
+    {POP_RECORDS, "timer messages", "half messages", "index entries", "second index entries",
      SIDE_STORE, *QUEUES_IN_ROCKSDB}
 )  # fmt: skip
 
@@ -445,7 +446,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     )
     actions, warnings = list(stray_actions(store)), list(log.notes)
     broken = {
-        part.path: ("RD13", "it is missing") if part.is_lost else ("RD10", part.reason)
+        part.path: (lost_code(part), "it is missing") if part.is_lost else ("RD10", part.reason)
         for part in store.layout.unsupported
         if part.reason
         and part.what in _HARMLESS

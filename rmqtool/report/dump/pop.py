@@ -14,6 +14,7 @@ from rmqtool.message.rows import Row
 from rmqtool.problems import finding
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.out_of_reach import report_out_of_reach
+from rmqtool.storage.unsupported import POP_RECORDS
 
 FIELDS = (
     "group", "topic", "queue_id", "queue_offset", "pop_timestamp_ms", "pop_time", "due_timestamp_ms",
@@ -30,7 +31,7 @@ def pop_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) ->
         report: called for what cannot be read.
         tz: zone of the times; None is the local zone.
     """
-    report_out_of_reach(layout, "pop records", report)
+    report_out_of_reach(layout, POP_RECORDS, report)
     if layout.pop is None:
         return
     name = layout.relative(layout.pop.folder)

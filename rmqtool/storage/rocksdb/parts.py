@@ -13,12 +13,11 @@ from rmqtool.errors import InputError
 from rmqtool.storage.rocksdb.config import RocksdbConfig
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
-from rmqtool.storage.unsupported import QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE, Unsupported
+from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE, Unsupported
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
-_POP = "pop records"
 _INDEX = "second index entries"  # without broker.conf: a broker mostly writes index files as well
 _SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "half messages"))
 
@@ -28,7 +27,7 @@ def open_parts(layout: StoreLayout, root: Path) -> None:
     for part in layout.unsupported:
         if part.what in QUEUES_IN_ROCKSDB:
             _open_queues(layout, part, root / "consumequeue")
-        elif part.what == _POP:
+        elif part.what == POP_RECORDS:
             _open_pop(layout, part)
     side = tuple(part for part in layout.unsupported if part.path == root / SIDE_FOLDER)
     if side:

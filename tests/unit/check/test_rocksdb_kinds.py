@@ -281,7 +281,7 @@ GONE, REST = "", r"LOCK|IDENTITY|OPTIONS-.*"
         ("kind_rocksdb_540_running", "consumequeue", r"\d+\.sst", {"consumequeue": "RD06"}),
         (COMBINED, "consumequeue", REST, {"consumequeue": "RD06"}),
         (COMBINED, "rocksdbstore", GONE, {"rocksdbstore": "RD13"}),
-        ("kind_rocksdb_540", "kvStore rocksdbstore", REST, {"kvStore": "RD13", "rocksdbstore": "RD13"}),
+        ("kind_rocksdb_540", "kvStore rocksdbstore", REST, {"kvStore": "RD14", "rocksdbstore": "RD13"}),
         ("kind_trans_540", "rocksdbstore", GONE, {"rocksdbstore": "RD13"}),
     ],
 )  # fmt: skip
@@ -297,7 +297,7 @@ def test_databases_that_are_gone(
         if left == GONE and not list((store / folder).iterdir()):
             (store / folder).rmdir()
     rows = [(row["path"], row["problem"]) for row in rows_of(store)]
-    assert {path: code for path, code in rows if code in ("RD06", "RD13")} == wanted
+    assert {path: code for path, code in rows if code in ("RD06", "RD13", "RD14")} == wanted
     assert not {"UN01", "CQ01", "CQ11", "CQ13"} & {code for _, code in rows}
     with Store.open(store) as opened:
         shown = {row["path"]: row["problem"] for row in store_info(opened)["problems"]}
@@ -305,13 +305,16 @@ def test_databases_that_are_gone(
 
 
 @pytest.mark.parametrize(
-    ("setting", "folder"), [("popConsumerKVServiceInit", "kvStore"), ("indexRocksDBEnable", "rocksdbstore")]
+    ("setting", "folder", "code"),
+    [("popConsumerKVServiceInit", "kvStore", "RD14"), ("indexRocksDBEnable", "rocksdbstore", "RD13")],
 )
-def test_a_database_that_broker_conf_names(setting: str, folder: str, cases: Library, tmp_path: Path) -> None:
+def test_a_database_that_broker_conf_names(
+    setting: str, folder: str, code: str, cases: Library, tmp_path: Path
+) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text(f"{setting}=true\n")
     found = findings_of(cases.path("ok_540_small_ipv6"), broker_conf=conf)
-    assert [item.path for item in found if item.problem.code == "RD13"] == [folder]
+    assert [(item.path, item.problem.code) for item in found] == [(folder, code)]
 
 
 @pytest.mark.parametrize("lost", ["*.sst", "CURRENT", "MANIFEST-*", "*.log"])

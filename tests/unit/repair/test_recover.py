@@ -54,6 +54,7 @@ STAYS = {
     "gap_rd10_table_missing": {"RD10"},
     "gap_rd11_log_missing": {"RD11"},
     "gap_rd13_database_missing": {"RD13"},
+    "gap_rd14_pop_database_missing": {"RD14"},
     "old_cl16_queue_made_anew": {"CL16"},
 }
 OF_COPIES = {"CC02", "CC03", "CC04", "CC05", *(f"TS{number:02}" for number in range(1, 8))}
