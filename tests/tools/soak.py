@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.support.places import choose_temporary_folder
 from tests.support.programs import ROOT, started
 
 LOGS = ROOT / "build" / "soak"
@@ -108,6 +109,7 @@ def soak(runs: int, load: int, first: int, tests: list[str]) -> int:
     """How many of the runs failed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     failed, left = 0, list(range(first, first + runs))
+    choose_temporary_folder()
     with ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="rmqtool-soak-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))

@@ -35,9 +35,12 @@ STARTS: dict[str, tuple[list[str], set[str]]] = {
 }
 """Arguments, and modules that the command does not load."""
 SCRIPT = """
-import os, sys
+import os, sys, time
 from rmqtool import __main__
 code = __main__.main()
+for _ in range(1000):  # a thread that has ended stays listed for a moment
+    if len(os.listdir("/proc/self/task")) > 1:
+        time.sleep(0.01)
 with open(os.environ["REPORT"], "w") as report:
     print(len(os.listdir("/proc/self/task")), *sys.modules, file=report)
 sys.exit(code)
