@@ -135,7 +135,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector off the thousands of tests: a third of the processor time of some files went there."""
+    """Keep the garbage collector off the thousands of tests: some files spent a third of their time there."""
     gc.collect()
     gc.freeze()
 
