@@ -75,7 +75,9 @@ def reset_offset(
     topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
     restrict the topics. A group without an offset in a topic gets its first one only if both are named
     without wildcards. That is the way when the committed offsets are lost: name each group with its
-    topics, because nothing else shows what it consumes.
+    topics. Its retry topic is reset with them. The properties RETRY_TOPIC of the messages there show topics
+    that the group consumes; nothing else does. Until a broker starts, the new file notes that the offsets
+    of all other groups are lost, and verify and doctor report those that have none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that
@@ -208,6 +210,8 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note(f"rmqtool: {group} {_of_group(planned, group)}")
     if len(groups) > _GROUPS_SHOWN:
         output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
+    if planned.without:
+        output.note(f"rmqtool: {_without(planned.without)}")
     if planned.is_needed:
         output.note(
             "rmqtool: consumers of these groups that keep running go on where they were: stop them before the"
@@ -217,6 +221,14 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note("rmqtool: nothing was changed: the groups start there already")
     else:
         output.note("rmqtool: nothing was changed")
+
+
+def _without(groups: tuple[str, ...]) -> str:
+    """What groups without offsets mean, where those of all groups were lost."""
+    named = f"{', '.join(groups[:_GROUPS_SHOWN])}{' ...' if len(groups) > _GROUPS_SHOWN else ''}"
+    have = "1 more group has" if len(groups) == 1 else f"{len(groups)} more groups have"
+    then = "set theirs too, or each begins at its consumeFromWhere after a start"
+    return f"{have} lost all offsets: {named}; {then}"
 
 
 def _of_group(planned: Planned, group: str) -> str:

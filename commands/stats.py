@@ -173,7 +173,7 @@ def stats(
     offset in a queue; queue_lost, the group has consumed from a queue that has no files, so its lag is
     unknown; lost, messages expired before the group read them; ahead, an offset is beyond the end of its
     queue; no_topic, the topic was deleted; no_group, no group has an offset for the topic; offsets_missing,
-    the offsets of all groups are lost.
+    committed offsets are lost.
 
     Delayed messages and transactions are those of the whole store. Only --topic and --queue apply to lag.
     --at shows what the store held at an earlier time. Messages that were deleted since, and offsets that

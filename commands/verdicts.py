@@ -99,7 +99,7 @@ LOG_MISSING = "CL26"
 LOG_NOT_FOUND = f"The commit log was not found: {LOG_ELSEWHERE}."
 OFFSETS_LOST = "CF08"
 OFFSETS_ARE_LOST = (
-    "The committed offsets of all groups are lost: after a start, groups skip messages or receive"
+    "Committed offsets of groups are lost: after a start, groups skip messages or receive"
     " all of them again. Copy consumerOffset.json from a backup, the old host or a slave before a broker"
     " starts; without a copy, rmqtool reset-offset sets them."
 )

@@ -22,6 +22,10 @@ Document = dict[str | int, Any]
 
 TOPIC_BUCKETS = 2048  # new ConcurrentHashMap<>(1024)
 OFFSET_BUCKETS = 1024  # new ConcurrentHashMap<>(512)
+OFFSETS_LOST = "rmqtoolOffsetsLost"
+"""A field of consumerOffset.json: its offsets were set after those of all groups were lost.
+
+A broker ignores it, and writes the file without it."""
 DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32), as the offsets of one group in one topic
 
 
@@ -87,12 +91,14 @@ def with_consumer_offsets(
     dialect: Dialect,
     *,
     is_known: bool = True,
+    are_lost: bool = False,
 ) -> Document:
     """consumerOffset.json with these next offsets to consume, by (topic, group) and queue id.
 
     On 5.x the version counts one change, and keeps its time. `is_known`: whether the broker is known to be of
     `dialect`. Otherwise queue ids are quoted, which brokers of every version accept, and a new file has no
-    version: so its text does not show a version that was only assumed.
+    version: so its text does not show a version that was only assumed. `are_lost`: note that the offsets of
+    all other groups are lost (`OFFSETS_LOST`).
 
     Raises:
         FormatError: the table is not a JSON object, or a value of the version has the wrong type.
@@ -113,6 +119,8 @@ def with_consumer_offsets(
     if not is_known:
         table = {name: {str(key): value for key, value in each.items()} for name, each in table.items()}
     changed = _with(document, "offsetTable", table)
+    if are_lost:
+        changed = _with(changed, OFFSETS_LOST, True)
     if dialect == "4.9" or not (is_known or "dataVersion" in document):
         return changed
     found = config_json.data_version(document)

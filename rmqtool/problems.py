@@ -310,7 +310,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "delivers every stored delayed message again",
             COPY_CONFIG + "; without one, accept that these messages are delivered again", "ScheduleMessageService#load"),
     Problem("CF08", "consumer offsets missing", "error", "consumerOffset.json and its .bak are missing: the committed offsets of all groups are lost",
-            "starts; every group begins at its consumeFromWhere and skips messages or consumes all of them again",
+            "starts; every group without offsets begins at its consumeFromWhere and skips messages or consumes all of them again",
             COPY_CONFIG + "; without one, set each group's offsets with rmqtool reset-offset before a broker starts; rmqtool help recovery has the steps",
             "ConsumerOffsetManager#queryOffset"),
     Problem("CF09", "groups missing", "warning", "subscriptionGroup.json and its .bak are missing, but there were consumer groups",

@@ -621,7 +621,7 @@ STATUS_TEXTS = {
     "never_committed": "the group has no offset in some queues: it never consumed there",
     "no_group": "no group has an offset for this topic: it was never consumed",
     "no_topic": "the topic was deleted",
-    "offsets_missing": "consumerOffset.json is missing: the offsets of all groups are lost",
+    "offsets_missing": "committed offsets of groups are lost: see findings",
     "queue_lost": "the group has consumed from this queue, but it has no files: see rmqtool recover",
     "unreadable": "a file cannot be read",
 }

@@ -18,14 +18,14 @@ from rmqtool.errors import (
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.read.lost_config import (
+    groups_without_offsets,
     is_group_of_brokers,
     lost_config,
     replaces_offsets,
     where_offsets_were,
 )
 from rmqtool.read.store import Store
-from rmqtool.storage.config_files import FOLDER, GROUPS_FILE, read_config
-from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.config_files import FOLDER, read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
@@ -62,21 +62,6 @@ def with_retry_groups(offsets: Offsets, topics: Iterable[str]) -> Offsets:
     read = {topic for topic, _ in offsets}
     retry = (topic for topic in topics if topic.startswith(RETRY_PREFIX) and topic not in read)
     return offsets | {(topic, topic.removeprefix(RETRY_PREFIX)): {} for topic in retry}
-
-
-def configured_groups(layout: StoreLayout) -> set[str]:
-    """The groups of subscriptionGroup.json without those that every broker has.
-
-    There are none if the file cannot be read, which is a finding of its own.
-    """
-    if layout.config_folder is None:
-        return set()
-    try:
-        document = read_config(layout.config_folder, GROUPS_FILE).document
-        names = config_json.subscription_groups(document)
-    except InputError:
-        return set()
-    return {name for name in names if not is_group_of_brokers(name)}
 
 
 def expired_unread(store: Store) -> dict[str, int]:
@@ -131,9 +116,12 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
             missing.append(name)
         else:
             offsets |= found
+    topics = {topic for topic, _ in store.queues}
     if needed and not unknown and OFFSET_FILES[0] in missing:
         in_files = store.layout.rocksdb_config is None
-        unknown.append(f"{FOLDER}/" * in_files + where_offsets_were(store.layout))
+        unknown.append(f"{FOLDER}/" * in_files + where_offsets_were(store.layout, topics))
+    elif needed and not unknown and groups_without_offsets(store.layout, topics):
+        unknown.append(where_offsets_were(store.layout, topics))
     if needed and not unknown and replaces_offsets(store.layout):
         unknown.append(
             f"{FOLDER}/{OFFSET_FILES[0]} has a larger version than the committed offsets in RocksDB:"
@@ -143,7 +131,7 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
 
 
 def offsets_are_lost(store: Store) -> bool:
-    """Whether the store must have had committed offsets, and the file and its .bak are gone (CF08)."""
+    """Whether the store must have had committed offsets, and all or those of some groups are gone (CF08)."""
     messages = dict.fromkeys((topic for topic, _ in store.queues), 1)
     return any(found.problem.code == "CF08" for found in lost_config(store.layout, messages))
 

@@ -5,24 +5,29 @@ its absence is damage only where a broker ran: its topics.json holds topics that
 or a file lies in config that only brokers write. Where topics.json is gone too, a checkpoint or queues show
 that this is a store in use, and its config was lost.
 
+Once `reset-offset` has set the offsets of some groups, those of the others are lost all the same: a field of
+the file says so until a broker writes it.
+
 Source: ConsumerOffsetManager (persisted 10 s after the start, every 5 s, and at the stop),
 ScheduleMessageService, SubscriptionGroupManager, TopicConfigManager#init; spec 01 9.3 to 9.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
+from rmqtool.formats.config_change import OFFSETS_LOST
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
+_NAMED = 3  # groups that a finding names
 _GROUPS_OF_BROKERS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
@@ -53,6 +58,11 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
         return
     yield from _replaced_offsets(layout)
+    if without := groups_without_offsets(layout, messages):
+        found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
+        named = ", ".join(without[:_NAMED])
+        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+        yield replace(found, message=f"{_still_lost(without)}: {named}{more}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and _is_missing(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -61,15 +71,43 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     lost = [name for name in (CONSUMER_OFFSETS, GROUPS_FILE) if _is_missing(layout, name)]
     if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
         return
-    groups = _groups(layout, messages)
+    groups = known_groups(layout, messages)
     if CONSUMER_OFFSETS in lost:
         yield _lost("CF08", layout, CONSUMER_OFFSETS, len(groups))
     if GROUPS_FILE in lost and groups:
         yield _lost("CF09", layout, GROUPS_FILE, len(groups))
 
 
-def where_offsets_were(layout: StoreLayout) -> str:
-    """What is missing where committed offsets are lost (CF08)."""
+def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[str]:
+    """The known groups without an offset, if all offsets were lost and some were set since.
+
+    Args:
+        layout: of a store.
+        topics: that it has, besides those of topics.json.
+
+    Returns:
+        Their names, the shortest first.
+    """
+    if _is_missing(layout, CONSUMER_OFFSETS):
+        return []
+    try:
+        document = _document(layout, CONSUMER_OFFSETS, {})
+        if not isinstance(document, dict) or document.get(OFFSETS_LOST) is not True:
+            return []
+        have = {group for _, group in config_json.consumer_offsets(document)}
+    except InputError:  # a finding of its own
+        return []
+    return sorted(known_groups(layout, topics) - have, key=lambda name: (len(name), name))
+
+
+def _still_lost(groups: Sequence[str]) -> str:
+    return f"the committed offsets of {len(groups)} group{'s'[len(groups) == 1 :]} are still lost"
+
+
+def where_offsets_were(layout: StoreLayout, topics: Iterable[str]) -> str:
+    """What is missing where committed offsets are lost (CF08); for `topics` see `groups_without_offsets`."""
+    if without := groups_without_offsets(layout, topics):
+        return _still_lost(without)
     place = _database_of(layout, CONSUMER_OFFSETS)
     if place is None:
         return f"{CONSUMER_OFFSETS} and its .bak are missing"
@@ -132,25 +170,45 @@ def _is_of_a_broker(layout: StoreLayout) -> bool:
     return bool(_TOPICS_OF_BROKERS & _topics(layout))
 
 
-def _groups(layout: StoreLayout, messages: Mapping[str, int]) -> set[str]:
-    """The groups that are known from their own topics, and from committed offsets."""
-    names = _topics(layout) | messages.keys()
+def configured_groups(layout: StoreLayout) -> set[str]:
+    """The groups of subscriptionGroup.json without those that every broker has.
+
+    There are none if the file cannot be read, which is a finding of its own.
+    """
+    try:
+        names = config_json.subscription_groups(_document(layout, GROUPS_FILE, None))
+    except InputError:
+        return set()
+    return {name for name in names if not is_group_of_brokers(name)}
+
+
+def known_groups(layout: StoreLayout, topics: Iterable[str]) -> set[str]:
+    """The groups that have a topic of their own, committed offsets, or an entry in subscriptionGroup.json.
+
+    Args:
+        layout: of a store.
+        topics: that it has, besides those of topics.json.
+    """
+    names = _topics(layout).union(topics)
     prefixes = (RETRY_PREFIX, DLQ_PREFIX)
     groups = {name.removeprefix(each) for name in names for each in prefixes if name.startswith(each)}
     try:
-        offsets = config_json.consumer_offsets(_document(layout, CONSUMER_OFFSETS))
+        committed = config_json.consumer_offsets(_document(layout, CONSUMER_OFFSETS, {}))
     except InputError:  # a finding of its own
-        return groups
-    return groups | {group for _, group in offsets if not is_group_of_brokers(group)}
+        committed = {}
+    groups |= configured_groups(layout) | {group for _, group in committed}
+    return {group for group in groups if not is_group_of_brokers(group)}
 
 
 def _topics(layout: StoreLayout) -> set[str]:
     try:
-        return set(config_json.topics(_document(layout, TOPICS)))
+        return set(config_json.topics(_document(layout, TOPICS, {})))
     except InputError:  # a finding of its own
         return set()
 
 
-def _document(layout: StoreLayout, name: str) -> Any:
-    assert layout.config_folder is not None, "a store has a root"
-    return read_config(layout.config_folder, name).document or {}
+def _document(layout: StoreLayout, name: str, without: Any) -> Any:
+    """The content of a config file; `without` if there is none, or no store. Raises InputError."""
+    folder = layout.config_folder
+    document = None if folder is None else read_config(folder, name).document
+    return without if document is None else document

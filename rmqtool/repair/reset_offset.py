@@ -2,7 +2,8 @@
 
 A group begins in each queue at a position, or at the first message that was stored at a time or later. Reset
 are the topics in which a group has committed an offset, its own retry topic, and topics that are named in
-full for a group that is named in full: once the file is lost nothing else shows what a group consumes.
+full for a group that is named in full: once the file is lost, only retry messages show what a group consumes.
+The new file then notes that the offsets of all other groups are lost (`config_change.OFFSETS_LOST`).
 
 The text is what a broker would write: the previous one becomes the .bak if a broker could read it, and on 5.x
 the version counts one change. Its time stays, because a plan that is made again has to be equal.
@@ -16,20 +17,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.errors import FormatError, RefusedError, UnreadableError, UsageError
-from rmqtool.formats import config_change, config_json
+from rmqtool.formats import config_change, config_json, properties
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.by_time import exact_offset_by_time
-from rmqtool.read.consumer_offsets import Offsets, configured_groups, offsets_are_lost
+from rmqtool.read.consumer_offsets import Offsets, offsets_are_lost
 from rmqtool.read.known_topics import queues_by_topic
-from rmqtool.read.lost_config import CONSUMER_OFFSETS, is_group_of_brokers
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, is_group_of_brokers, known_groups
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -48,6 +50,7 @@ _BY_BROKER = "start the broker without consumers, and set them with mqadmin rese
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
 _NAMED = 8  # groups that an error lists
+_RETRIES_READ = 1000
 _GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
 
 
@@ -168,6 +171,7 @@ class Planned:
         request: what was asked for.
         resets: the offsets, by group, topic and queue.
         warnings: texts.
+        without: the groups that have no offset afterwards though those of all groups were lost.
         refusals: why it would not be applied; none for a plan that is not needed.
         is_needed: whether applying it changes anything, including the guard of an interrupted run.
         earlier: what became of interrupted runs, when it was applied.
@@ -177,6 +181,7 @@ class Planned:
     request: Request
     resets: tuple[Reset, ...]
     warnings: tuple[str, ...]
+    without: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     is_needed: bool
     earlier: plans.Earlier = _NO_EARLIER
@@ -199,20 +204,20 @@ def plan(store: Store, request: Request) -> Planned:
     layout = store.layout
     _check(layout)
     assert layout.root is not None, "_check was called"
-    folder, warnings = layout.root / FOLDER, []
+    folder, warnings, are_lost = layout.root / FOLDER, [], offsets_are_lost(store)
     try:
         document = read_config(folder, CONSUMER_OFFSETS).document
     except FormatError as error:  # neither the file nor its .bak is JSON: there is nothing to keep
         warnings.append(
             f"{FOLDER}/{CONSUMER_OFFSETS}: {error.message}; only the offsets of this plan are kept"
         )
-        document = {}
+        document, are_lost = {}, True
     committed = _committed(document, folder / CONSUMER_OFFSETS)
     queues = queues_by_topic(layout)
-    known = {group for _, group in committed} | configured_groups(layout)
+    known = known_groups(layout, queues)
     pairs = _pairs(store, request, committed, queues, known)
     warnings += [
-        f"no file of the store names the group {group}: it gets its first offsets"
+        f"nothing in the store names the group {group}: it gets its first offsets"
         for group in sorted({group for _, group in pairs} - known)
     ]
     resets = tuple(
@@ -221,13 +226,15 @@ def plan(store: Store, request: Request) -> Planned:
         for queue_id in sorted(queues[topic] | of_pair.keys())
         if not request.queues or queue_id in request.queues
     )
-    actions = tuple(_actions(store, folder, document, resets))
+    actions = tuple(_actions(store, folder, document, resets, are_lost=are_lost))
+    have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
+    without = sorted(known - have, key=lambda name: (len(name), name)) if are_lost else ()
     mark = plans.fingerprint(layout)
     result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
     is_needed = bool(actions) or layout.guard is not None
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
-    return Planned(result, request, resets, tuple(warnings), refusals, is_needed)
+    return Planned(result, request, resets, tuple(warnings), tuple(without), refusals, is_needed)
 
 
 def _committed(document: dict[str | int, Any], path: Path) -> Offsets:
@@ -268,7 +275,7 @@ def _pairs(
 ) -> Pairs:
     """The committed offsets by queue id of each topic and group to reset; none where there are none yet.
 
-    `known` are the groups that a file of the store names.
+    `known` are the groups that the store names.
     """
     for each in request.groups:
         if is_group_of_brokers(each):
@@ -297,8 +304,15 @@ def _pairs(
     without = sorted(set(named) - groups)
     if without or not found:
         _raise_unknown(store, without, committed, known)
-    retry = {(f"{RETRY_PREFIX}{group}", group) for group in groups}
-    return {pair: {} for pair in retry if pair[0] in queues and chosen.matches_topic(pair[0])} | found
+    have = {group for _, group in committed}
+    retry = {(f"{RETRY_PREFIX}{group}", group): group not in have for group in groups}
+    excluded = Selection(exclude_topics=request.exclude_topics)
+    # To name the topics of a group without offsets does not restrict them: its retry topic is one of them.
+    return {
+        pair: {}
+        for pair, is_first in retry.items()
+        if pair[0] in queues and (excluded if is_first else chosen).matches_topic(pair[0])
+    } | found
 
 
 def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: set[str]) -> None:
@@ -308,7 +322,10 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
     groups = sorted({group for _, group in committed if not is_group_of_brokers(group)})
     full = "name each group and its topics in full: --group GROUP --topic TOPIC"
     if offsets_are_lost(store) or not groups:
-        listed = f"; groups of this store: {', '.join(sorted(known)[:_NAMED])}" if known else ""
+        listed = f"; groups of this store: {', '.join(sorted(known, key=len)[:_NAMED])}" if known else ""
+        came = _topics_of_retries(store, without[0]) if without else []
+        if came:
+            listed = f"; messages of its retry topic came from {', '.join(came[:_NAMED])}"
         raise UsageError("no committed offset shows which topics a group consumes", hint=full + listed)
     if not without:
         raise UsageError(
@@ -322,6 +339,13 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
     raise UsageError(
         f"the group {without[0]!r} has no offsets there", hint=f"{others}; for a first one, {full}"
     )
+
+
+def _topics_of_retries(store: Store, group: str) -> list[str]:
+    """The topics from which the newest messages of a group's retry topic came: the group consumes them."""
+    messages = store.messages(Selection(topics=(f"{RETRY_PREFIX}{group}",)), reverse=True, damage="skip")
+    found = (properties.decode(each.message.properties_bytes) for each in islice(messages, _RETRIES_READ))
+    return sorted({name for each in found if (name := each.get(properties.RETRY_TOPIC))})
 
 
 def _reset(
@@ -362,7 +386,7 @@ def _offset(
 
 
 def _actions(
-    store: Store, folder: Path, document: dict[str | int, Any], resets: tuple[Reset, ...]
+    store: Store, folder: Path, document: dict[str | int, Any], resets: tuple[Reset, ...], *, are_lost: bool
 ) -> Iterator[Action]:
     """The new file, and the .bak with the previous text if a broker could read that."""
     changes = [reset for reset in resets if reset.is_change]
@@ -373,7 +397,9 @@ def _actions(
         assert reset.offset is not None, "it is a change"
         new.setdefault((reset.topic, reset.group), {})[reset.queue_id] = reset.offset
     dialect, is_known = store.profile.name, store.written_by.is_known
-    changed = config_change.with_consumer_offsets(document, new, dialect, is_known=is_known)
+    changed = config_change.with_consumer_offsets(
+        document, new, dialect, is_known=is_known, are_lost=are_lost
+    )
     content = config_json.dump(changed, dialect)
     before = read_head(folder / CONSUMER_OFFSETS, READ_LIMIT)
     bak = read_head(folder / f"{CONSUMER_OFFSETS}.bak", READ_LIMIT)

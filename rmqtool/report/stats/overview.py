@@ -32,9 +32,9 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, wor
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
-from rmqtool.read.consumer_offsets import configured_groups, consumer_offsets
+from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
-from rmqtool.read.lost_config import where_offsets_were
+from rmqtool.read.lost_config import configured_groups, where_offsets_were
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats import duplicates, lag, pending, transactions
 from rmqtool.report.stats.charts import Charts, ChartSums
@@ -479,7 +479,7 @@ def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator
     """Notes on why there is no lag: no group has an offset, or the offsets are lost."""
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
-        missing = where_offsets_were(layout)
+        missing = where_offsets_were(layout, unread)
         yield f"{missing}: the committed offsets are unknown; see rmqtool verify (CF08)"
         return
     yield from (f"no group has an offset for topic {topic}" for topic in unread)

@@ -141,7 +141,7 @@ def _lag(store: Store, summary: Summary, now_ms: int, tz: tzinfo | None) -> None
         summary.examination.omissions.append(Omission(_LAG, error.message))
         return
     if any("offsets_missing" in each.status for each in lags):
-        reason = where_offsets_were(store.layout)
+        reason = where_offsets_were(store.layout, {topic for topic, _ in store.queues})
         summary.examination.omissions.append(Omission(_LAG, reason))
         return
     lags = [each for each in lags if each.group is not None]

@@ -106,20 +106,65 @@ def test_lost_offsets_are_set_by_name(
     with unchanged(root):
         code, _, err = run(capsys, root, "--group", "*", "--from", "latest")
         assert code == 2 and "name each group and its topics in full" in err
-        assert (GROUP in err) == (how != "config_lost")
+        assert "groups of this store: " in err and GROUP in err
     named = ("--group", GROUP, "--group", "new", "--topic", "pub*Four", "--topic", TOPIC)
     code, rows, err = run(capsys, root, *named, "--from", "-1", "--apply")
-    assert code == 0 and len(rows) == 8 and all(row["state"] == "done" for row in rows)
+    assert code == 0 and len(rows) == 9 and all(row["state"] == "done" for row in rows)
     assert ("is assumed" in err) == (how == "config_lost")
+    assert " lost all offsets: " in err and "pub_group_one" in err
     with Store.open(root) as store:
         new = {n: max(store.max_offset(TOPIC, n) - 1, 0) for n in range(4)}
         assert store.written_by.is_known == (how != "config_lost")  # an assumption does not become a fact
-        assert not offsets_are_lost(store)
-    assert offsets(root) == {(TOPIC, GROUP): new, (TOPIC, "new"): new}
+        assert offsets_are_lost(store)  # those of the others
+        retry = {0: store.max_offset(f"%RETRY%{GROUP}", 0) - 1}
+    assert offsets(root) == {(TOPIC, GROUP): new, (TOPIC, "new"): new, (f"%RETRY%{GROUP}", GROUP): retry}
     assert (
-        f"gets a first offset in 4 queues and receives {sum(v > 0 for v in new.values())} messages there"
-        in err
+        f"new gets a first offset in 4 queues and receives {sum(v > 0 for v in new.values())} messag" in err
     )
+
+
+def test_the_offsets_of_the_others_stay_lost(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """CF08 stays until each known group has an offset, and expire is refused as long; a broker ends it."""
+    root = store_copy("ok_540_clean")
+    wanted = {group for _, group in offsets(root) if group.startswith("pub")}
+    known = sorted(wanted | {"pub_static_group"} | {
+        path.name.removeprefix("%RETRY%") for path in (root / "consumequeue").glob("%RETRY%*")
+    })  # fmt: skip
+    for path in root.glob(f"{FILE}*"):
+        path.unlink()
+    expire = ("expire", str(root), "--before", "99999999", "--apply", "--archive", str(tmp_path / "archive"))
+    reset = ("--topic", "pubTopicOne", "--exclude-topic", "%RETRY%*", "--from", "latest", "--apply")
+    for groups in known[:1], known[1:-1]:
+        named = [word for group in groups for word in ("--group", group)]
+        code, _, err = run(capsys, root, *named, *reset)
+        assert code == 0 and known[-1] in err.partition("lost all offsets: ")[2].partition("; set theirs")[0]
+        assert main(["verify", str(root), "--pass", "config", "--json"]) == 1
+        (found,) = map(json.loads, capsys.readouterr().out.splitlines())
+        without = found["detail"]["groups"]
+        assert (found["problem"], without) == ("CF08", len(known) - known.index(groups[-1]) - 1)
+        assert f"of {without} group{'s'[without == 1 :]} are still lost" in found["message"]
+        assert main(list(expire)) == 4 and "are still lost" in capsys.readouterr().err
+    code, _, err = run(capsys, root, "--group", known[-1], *reset)
+    assert code == 0 and "lost all" not in err
+    assert main(["verify", str(root), "--pass", "config"]) == 0
+    capsys.readouterr()
+    assert (
+        main(list(expire)) == 4 and "still lost" not in capsys.readouterr().err
+    )  # it is known who needs them
+
+
+def test_retry_messages_show_what_a_group_consumes(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_copy("ok_540_clean")
+    for path in root.glob(f"{FILE}*"):
+        path.unlink()
+    code, _, err = run(capsys, root, "--group", "pub_retry_group", "--from", "earliest")
+    assert code == 2 and "messages of its retry topic came from pubRetry" in err
+    chosen = (root, "--group", "pub_retry_group", "--topic", "pubRetry", "--from", "earliest")
+    assert {row["topic"] for row in run(capsys, *chosen)[1]} == {"pubRetry", "%RETRY%pub_retry_group"}
 
 
 def test_the_bak_counts_where_the_file_is_lost(
@@ -247,7 +292,7 @@ def test_what_a_group_gets_and_skips(
     """A group that no file names, a retry topic without an offset, a queue without files, no queue at all."""
     root = store_copy("ok_540_clean")
     code, _, err = run(capsys, root, "--group", "typo", "--topic", TOPIC, "--from", "latest")
-    assert code == 1 and "no file of the store names the group typo" in err
+    assert code == 1 and "nothing in the store names the group typo" in err
     _, rows, err = run(capsys, root, "--group", "pub_group_one", "--from", "latest")
     (retry,) = [row for row in rows if row["topic"] == "%RETRY%pub_group_one"]
     assert (retry["committed_offset"], retry["skipped_messages"]) == (None, retry["new_offset"])
