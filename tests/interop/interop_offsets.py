@@ -15,6 +15,7 @@ from typing import Any
 
 from rmqtool.errors import EXIT_OK
 from rmqtool.formats import config_json
+from rmqtool.formats.config_change import OFFSETS_LOST
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from tests.interop.after_repair import conf_of, run
@@ -43,6 +44,7 @@ def make(sound: LabStore, root: Path, lost: str) -> Places:
     for group, start in ((BEGINS, ("--since", str(time_ms))), (SKIPS, ("--from", "latest"))):
         chosen = ("--group", group, "--topic", TOPIC, *start)
         assert run("reset-offset", root, *chosen, "--apply", "--quiet") == EXIT_OK
+    assert config_json.parse((root / FILE).read_bytes())[OFFSETS_LOST] is True
     wanted = [(each.queue_id, each.queue_offset) for each in stored if each.store_timestamp >= time_ms]
     assert 0 < len(wanted) < len(stored)
     return wanted
@@ -79,7 +81,9 @@ def live(sound: LabStore, folder: Path, root: Path, wanted: Places) -> None:
         broker.stop()
     assert sorted(got(events, BEGINS)) == sorted([*wanted, new])
     assert got(events, SKIPS) == [new]
-    committed = config_json.consumer_offsets(config_json.parse((root / FILE).read_bytes()))
+    document = config_json.parse((root / FILE).read_bytes())
+    assert OFFSETS_LOST not in document  # the broker has written the file
+    committed = config_json.consumer_offsets(document)
     with Store.open(root) as store:
         ends = {queue_id: store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)}
     assert committed[TOPIC, BEGINS] == committed[TOPIC, SKIPS] == ends
