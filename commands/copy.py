@@ -163,6 +163,8 @@ def _place(output: str) -> Path:
     from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(output)
+    if output == "-":
+        raise UsageError("--output: a store is a folder, and cannot be written to standard output")
     if not output or (local is None and is_url(output)):
         raise UsageError(
             "--output: a new store needs a local folder", hint="write it locally, then upload it"

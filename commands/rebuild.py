@@ -118,6 +118,8 @@ def _apply(
     output.note(f"rmqtool: {_done(planned, applied)}")
     if applied is not None and applied.backup is not None:
         changes.note_undo_command(output, store, applied.backup)
+        then = "start the broker; keep the backup until its consumers have what they need"
+        output.note(f"rmqtool: next: {store.command('verify')}, then {then}")
     with store.open() as opened:
         _notes(opened, planned, output)
         unknown = _unknown(opened, planned)

@@ -267,7 +267,8 @@ which it had consumed, before the broker starts. `rmqtool reset-offset STORE --g
 --since TIME` shows how many messages the group then receives, and with `--apply` writes the file; `--from
 latest` lets it skip all. Name each group with its topics. Only its retry messages show some of them: `rmqtool
 dump STORE --topic '%RETRY%GROUP' --fields properties.RETRY_TOPIC`. Until a broker starts, `rmqtool verify`
-names the groups that still have no offset (CF08); leave those that never consumed. `rmqtool tail` with the same `--topic` and `--since` shows the messages. Start the broker, then the consumers.
+names the groups that still have no offset (CF08); leave those that never consumed.
+`rmqtool tail` with the same `--topic` and `--since` shows the messages. Start the broker, then the consumers.
 
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.

@@ -172,6 +172,8 @@ def _apply(
         output.note(f"rmqtool: {planned.earlier.text}")
     _notes(planned, output, zone)
     if applied is not None and applied.backup is not None:
+        count = counted(sum(reset.is_change for reset in planned.resets), "offset")
+        output.note(f"rmqtool: {count} set; start the broker, then the consumers")
         changes.note_undo_command(output, store, applied.backup)
     with store.open() as opened:
         return worst_exit_code(_left(planned), _unknown(opened, planned))
@@ -204,7 +206,10 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note(f"rmqtool: {text}")
     if planned.request.since is not None:
         since = _time(planned.request.since, zone)
-        output.note(f"rmqtool: the groups start at the first message stored at {since} or later")
+        newest_ms = planned.newest_ms
+        later = newest_ms is not None and planned.request.since > newest_ms
+        newest = f"; the newest was stored at {_time(newest_ms, zone)}" if newest_ms and later else ""
+        output.note(f"rmqtool: the groups start at the first message stored at {since} or later{newest}")
     groups = list(dict.fromkeys(reset.group for reset in planned.resets))
     for group in groups[:_GROUPS_SHOWN]:
         output.note(f"rmqtool: {group} {_of_group(planned, group)}")

@@ -21,6 +21,7 @@ from rmqtool.formats import config_json, fastjson
 from rmqtool.read.consumer_offsets import Offsets, known_offsets
 from rmqtool.read.store import Store
 from rmqtool.storage import durable
+from rmqtool.storage.claim import claimed
 from rmqtool.storage.open_files import read_head
 
 GROUPS_LIMIT = 10_000
@@ -65,8 +66,6 @@ class CommittedOffsets:
             note(f"the store's committed offsets are not known: {text}")
         with ExitStack() as held:
             if file is not None:
-                from rmqtool.report.export.outputs import claimed
-
                 # A link is the file that it leads to. resolve() raises RuntimeError for links in a circle.
                 file = Path(os.path.realpath(file))
                 _check_outside(store, file)

@@ -171,6 +171,7 @@ class Planned:
         request: what was asked for.
         resets: the offsets, by group, topic and queue.
         warnings: texts.
+        newest_ms: the store time of the newest message that a queue holds; None without one, or a `since`.
         without: the groups that have no offset afterwards though those of all groups were lost.
         refusals: why it would not be applied; none for a plan that is not needed.
         is_needed: whether applying it changes anything, including the guard of an interrupted run.
@@ -181,6 +182,7 @@ class Planned:
     request: Request
     resets: tuple[Reset, ...]
     warnings: tuple[str, ...]
+    newest_ms: int | None
     without: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     is_needed: bool
@@ -230,11 +232,19 @@ def plan(store: Store, request: Request) -> Planned:
     have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
     without = sorted(known - have, key=lambda name: (len(name), name)) if are_lost else ()
     mark = plans.fingerprint(layout)
+    newest_ms = None if request.since is None else _newest_ms(store)
     result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
     is_needed = bool(actions) or layout.guard is not None
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
-    return Planned(result, request, resets, tuple(warnings), tuple(without), refusals, is_needed)
+    return Planned(result, request, resets, tuple(warnings), newest_ms, tuple(without), refusals, is_needed)
+
+
+def _newest_ms(store: Store) -> int | None:
+    units = (unit for _, unit in store.newest_units().units.values() if not unit.is_pre_blank)
+    newest = max((unit.physical_offset for unit in units), default=None)
+    head = None if newest is None else store.head(newest)
+    return None if head is None else head.store_timestamp
 
 
 def _committed(document: dict[str | int, Any], path: Path) -> Offsets:

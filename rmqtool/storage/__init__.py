@@ -8,6 +8,7 @@ an entry is.
 __all__ = [
     "broker_conf",
     "buffers",
+    "claim",
     "config_files",
     "durable",
     "layout",

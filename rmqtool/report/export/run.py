@@ -27,11 +27,12 @@ from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.export.cursor import Cursor, Unfinished
-from rmqtool.report.export.outputs import OutputTarget, claimed
+from rmqtool.report.export.outputs import OutputTarget
 from rmqtool.report.export.records import LogBytes
 from rmqtool.report.export.request import ExportRequest, export_request, file_name, partitions
 from rmqtool.report.export.system import SystemColumn
 from rmqtool.report.export.writers import Compression, Format, Writer, new_writer
+from rmqtool.storage.claim import claimed
 from rmqtool.storage.output_guard import keep_out, real_path
 from rmqtool.storage.prefetch import ahead
 from rmqtool.storage.remote_url import mask

@@ -7,7 +7,6 @@ files, which is removed at the end. A folder that a killed run has left is remov
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqtool.errors import InputError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
+from rmqtool.storage.claim import locked_folder
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -186,23 +186,8 @@ def session(memory_bytes: int | None = None, threads: int = 1) -> Iterator[Sessi
             folder = Path(stack.enter_context(TemporaryDirectory(prefix=_FOLDER)))
             _remove_left(folder.parent)
             with suppress(OSError):  # a file system without locks
-                stack.enter_context(_locked(folder))
+                stack.enter_context(locked_folder(folder))
         yield Session(memory_bytes or MEMORY_BYTES, max(threads, 1), folder)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds a lock on a folder, without waiting; the end of the process releases it.
-
-    Raises:
-        OSError: another process holds it, or the folder is a link, is gone, or knows no locks.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_left(place: Path) -> None:
@@ -211,7 +196,7 @@ def _remove_left(place: Path) -> None:
         with suppress(OSError):
             status = folder.lstat()
             if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _NEW_S:
-                with _locked(folder):
+                with locked_folder(folder):
                     shutil.rmtree(folder)
 
 

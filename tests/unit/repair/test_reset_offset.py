@@ -75,7 +75,7 @@ def test_set_and_undone(
             assert bool(row["reason"]) == (start[1] == "30" and high < 30)
     backup = tmp_path / "backup"
     code, done, err = run(capsys, *chosen, "--apply", "--backup-dir", backup)
-    assert code == 0 and f"--undo {backup}" in err
+    assert code == 0 and f"--undo {backup}" in err and "set; start the broker, then the consumers" in err
     assert [row | {"state": "planned"} for row in done if row["state"] != "unchanged"] == [
         row for row in planned if row["state"] != "unchanged"
     ]

@@ -297,3 +297,13 @@ def test_topics_that_cannot_be_read_are_told(tmp_path: Path, run: Run, damage: s
     found = run(store, tmp_path / "new")
     assert found.code == 1 and "CF02" in found.err and "config/topics.json" in found.err
     assert len(check(tmp_path / "new")) == 4
+
+
+@pytest.mark.parametrize("output", ["-", "s3://bucket/store"])
+def test_a_store_needs_a_folder(
+    cases: Library, run: Run, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run(cases.path("ok_540_small_ipv6"), Path(output))
+    assert found.code == 2 and "folder" in found.err
+    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.report.export.outputs import claim_file
+from rmqtool.storage.claim import claim_file
 from tests.support.exports import Ran, ran, small_store
 from tests.support.programs import PATIENCE_S
 from tests.support.remote import pack
