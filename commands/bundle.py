@@ -41,14 +41,16 @@ def bundle(
     """Write a support archive of a store, without message bodies.
 
     The archive contains the list of all files, the configuration, the overview of info, the results of
-    doctor, the ends of the queues, the first record of each log file and the last records without their
-    bodies, the versions of rmqtool and its libraries, and facts about this host. All files are plain text
-    or JSON: unpack the archive and read README.txt before you send it. The command reads what doctor reads,
-    and packs at most 64 MiB; the files state what was left out. Secrets in broker.conf are left out.
+    doctor, the ends of the queues, some records without their bodies (the first of each log file, damaged
+    ones with those before and after them, and the last), the versions of rmqtool and its libraries, and facts
+    about this host. All files are plain text or JSON: unpack the archive and read README.txt before you send
+    it. The command reads what doctor reads, and packs at most 64 MiB; the files state what was left out.
+    Secrets in broker.conf are left out.
 
     --redact replaces names with pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym
-    everywhere in the archive, so the archive still shows what belongs together. Built-in topics keep their
-    names.
+    everywhere in the archive, so the archive still shows what belongs together. Built-in topics and
+    properties keep their names, but names of brokers, clusters and groups in the name of a topic are replaced
+    too: rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out.
 
     Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
     written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an
@@ -111,10 +113,12 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
     yield parts.layout(store)
     yield from parts.configs(store, redaction)
     total = min(sum(file.size for file in store.layout.commit_log), DEFAULT_READ_LIMIT // 2)
+    damaged: list[int] = []
     try:
         with writer.progress("bundle", total) as bar:
             found = examine(store, jobs=jobs, progress=bar.advance)
         look_at_host(store, found)
+        damaged = sorted({offset for each in found.diagnoses for offset in each.physical_offsets})
         yield parts.Part("info.json", "the overview of rmqtool info", found.info)
         yield parts.Part(
             "doctor.json", "the results of rmqtool doctor",
@@ -130,4 +134,4 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
     except RmqtoolError as error:
         yield parts.Part("doctor.txt", "why doctor failed", f"{error.message}: {error.path}")
     yield parts.queues(store)
-    yield parts.records(store, redaction)
+    yield parts.records(store, redaction, damaged)

@@ -55,6 +55,14 @@ BUILT_IN_TOPICS = frozenset({
 })  # fmt: skip
 BUILT_IN_PREFIX = "rmq_sys_"
 
+# Built-in topics that have a name in their name (TopicConfigManager#init).
+MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Before the name of the broker."""
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+"""Before the name of the cluster."""
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""After the name of the cluster."""
+
 # Properties that no other module uses (MessageConst).
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"

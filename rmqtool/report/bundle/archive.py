@@ -27,7 +27,8 @@ _README: Final = """\
 Support archive of a RocketMQ store, made by rmqtool bundle.
 
 It has plain text and JSON only: read it before you send it. It has no bytes of
-message bodies.
+message bodies. Files of config/ have the values of those of the store, but are
+written again: spaces and line ends differ.
 {names}
 {files}
 """
@@ -38,7 +39,8 @@ tags and properties of some messages. rmqtool bundle --redact replaces them.
 _REDACTED: Final = """\
 Names of topics, groups, hosts and brokers, keys, tags and message ids are
 replaced by pseudonyms: the same name has the same pseudonym everywhere. Values
-of properties are left out. Built-in topics keep their names.
+of properties are left out. Built-in topics and properties keep their names, but
+for the names of brokers, clusters and groups in names of topics.
 """
 
 

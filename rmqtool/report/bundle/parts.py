@@ -12,7 +12,7 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Final
 from rmqtool import __version__
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_json
+from rmqtool.formats.properties import NAMES_OF_BROKERS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.log.events import StoredMessage
@@ -39,6 +40,7 @@ _LOG_FILES_MAX: Final = 200
 _QUEUES_MAX: Final = 2_000
 _LAST_RECORDS: Final = 20
 _LAST_BYTES: Final = 1 << 20
+_DAMAGED_MAX: Final = 20
 _FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
 _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
 """Columns that hold addresses and names in other forms, or by which a body could be guessed."""
@@ -167,8 +169,7 @@ def _is_shown(name: str, value: str, is_redacted: bool) -> bool:
 
 
 def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
-    about = "the values of the file" if redaction is None else "the values of the file, names as pseudonyms"
-    about += "; written again, so quotes and line ends are not those of the file"
+    about = "its values" if redaction is None else "its values, names as pseudonyms"
     try:
         data = read_file(path, _CONFIG_BYTES + 1)
     except UnreadableError as error:
@@ -178,7 +179,10 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
     if redaction is not None and (
         path.name.removesuffix(".bak") not in NAMES_IN or path.name in redaction.unknown
     ):
-        return Part(f"{name}.txt", "left out", f"left out: {len(data)} bytes in which names cannot be found")
+        text = (
+            f"left out: {len(data)} bytes that rmqtool cannot parse, so names in them could not be replaced"
+        )
+        return Part(f"{name}.txt", "left out", text)
     loaded = config_json.load_with_bak(data, None)
     if loaded.document is None:
         text = f"{len(data)} bytes that cannot be parsed: {loaded.file_error}"
@@ -213,8 +217,11 @@ def _known_only(value: Any, redaction: Redaction) -> Any:
     return value if is_word or redaction.knows(value) else "(left out)"
 
 
-def records(store: Store, redaction: Redaction | None) -> Part:
-    """The first record of each log file, and the last records of the log, without bodies."""
+def records(store: Store, redaction: Redaction | None, damaged: Sequence[int] = ()) -> Part:
+    """Records without bodies: the first of each log file, those around damage, and the last of the log.
+
+    `damaged`: physical offsets of damage.
+    """
     files = [file for file in store.layout.commit_log if file.size]
     shown = [
         *files[: _LOG_FILES_MAX // 2],
@@ -232,12 +239,31 @@ def records(store: Store, redaction: Redaction | None) -> Part:
         rows.append({"left_out": f"the heads of {len(files) - len(shown)} files"})
     rows += [{"file": store.layout.relative(path), "left_out": NOT_A_FILE}
              for path in store.layout.commit_log_not_files[:_LOG_FILES_MAX]]  # fmt: skip
+    for offset in damaged[:_DAMAGED_MAX]:
+        rows += _around(store, offset)
     rows += [{"part": "last of log", **_record(found, store)} for found in _last(store)]
     if redaction is not None:
         rows = [_hidden(row, redaction) for row in rows]
-    return Part(
-        "records.jsonl", "the first record of each log file and the last records, without bodies", rows
+    about = (
+        "without bodies: the first record of each log file, damaged records with their neighbors, the last"
     )
+    return Part("records.jsonl", f"{about} ones", rows)
+
+
+def _around(store: Store, offset: int) -> Iterator[Row]:
+    """The record before damage, that at the damage if it can be read, and the next."""
+    for event in store.events(None, offset, reverse=True):
+        if isinstance(event, StoredMessage):
+            yield {"part": "before damage", **_record(event, store)}
+            break
+    for event in store.events(offset):
+        is_at = event.physical_offset == offset
+        if isinstance(event, StoredMessage):
+            yield {"part": "at damage" if is_at else "after damage", **_record(event, store)}
+            if not is_at:
+                break
+        elif is_at:
+            yield {"part": "at damage", "physical_offset": offset, "left_out": "no record can be read here"}
 
 
 def _last(store: Store) -> list[StoredMessage]:
@@ -262,7 +288,7 @@ def _record(found: StoredMessage, store: Store) -> Row:
 
 
 def _hidden(row: Row, redaction: Redaction) -> Row:
-    """A record's row without the values of its properties, its names registered."""
+    """A record's row without the values of its properties and the names that users gave them."""
     if "topic" not in row:
         return row
     redaction.add("topic", [row["topic"]])
@@ -271,8 +297,10 @@ def _hidden(row: Row, redaction: Redaction) -> Row:
     redaction.add("host", [_address(row["born_host"]), _address(row["store_host"])])
     properties = row["properties"] or {}
     hidden = {
-        f"property {number}": f"({len(value)} characters)"
-        for number, value in enumerate(properties.values(), 1)
+        name
+        if name in NAMES_OF_BROKERS
+        else f"property {number}": f"({len(value)} character{'s'[len(value) == 1 :]})"
+        for number, (name, value) in enumerate(properties.items(), 1)
     }
     return {**{name: value for name, value in row.items() if name not in _HIDDEN}, "properties": hidden}
 

@@ -2,7 +2,9 @@
 
 Names are registered first, then every text is rewritten: in values, in paths, and in the keys of objects that
 have names as keys.
-A name is replaced where it stands alone, that is, not inside a longer name.
+A name is replaced where it stands alone, that is, not inside a longer name. A topic that a broker names
+after a group, a cluster or a broker keeps the rest of its name: `%RETRY%group-1`,
+`rmq_sys_REVIVE_LOG_cluster-1`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.formats import config_json
 from rmqtool.formats.tiered import METADATA
 from rmqtool.lazy_pattern import pattern
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqtool.message.system_topics import (
+    BUILT_IN_PREFIX,
+    BUILT_IN_TOPICS,
+    DLQ_PREFIX,
+    MEMBER_PREFIX,
+    REPLY_SUFFIX,
+    RETRY_PREFIX,
+    REVIVE_PREFIX,
+    TIMER_TOPIC,
+)
+from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import read_config
 from rmqtool.storage.layout import PARTS
@@ -36,6 +48,13 @@ NAMES_IN: Final = (
 )  # fmt: skip
 """The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
+_KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC}
+"""Names without a pseudonym: those of every broker."""
+_PREFIXES: Final = {
+    RETRY_PREFIX: "group", DLQ_PREFIX: "group", LIGHT_PREFIX: "topic", MEMBER_PREFIX: "broker",
+    REVIVE_PREFIX: "cluster", BUILT_IN_PREFIX: "topic",
+}  # fmt: skip
+"""How topics begin whose name ends with another name, and the kind of that name."""
 OF_STORES: Final = pattern(
     "|".join(map(re.escape, (*PARTS, *NAMES_IN, METADATA)))
     + r"|\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|consumequeue\w+|config\w+|timer(check|metrics)"
@@ -73,17 +92,23 @@ class Redaction:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, kind: str, names: Iterable[str | None]) -> None:
-        """Register names of a kind (topic, group, key, tag, host, broker, path); built-in topics stay."""
+        """Register names of a kind (topic, group, key, tag, host, broker, path).
+
+        Topics that every broker has stay, but for the names in them.
+        """
         for name in names:
-            if name and name not in _IN_NO_NAME and not is_system_topic(name.lower()) \
-                    and not is_system_topic(name):  # fmt: skip
+            if name and name not in _KEPT:
                 self._pseudonym(kind, name)
 
     def _pseudonym(self, kind: str, name: str) -> str:
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name in _KEPT:
+            return name
+        for prefix, of_rest in _PREFIXES.items():
             if name.startswith(prefix) and len(name) > len(prefix):
-                known = f"{prefix}{self._pseudonym('group', name.removeprefix(prefix))}"
-                return self._register(name, known)
+                return self._register(name, prefix + self._pseudonym(of_rest, name.removeprefix(prefix)))
+        cluster = name.removesuffix(REPLY_SUFFIX)
+        if cluster != name and cluster in self._names:
+            return self._register(name, self._names[cluster] + REPLY_SUFFIX)
         if name not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._register(name, f"{kind}-{self._counts[kind]}")
@@ -110,9 +135,7 @@ class Redaction:
 
     def knows(self, text: str) -> bool:
         """Whether a text, or each part of `TOPIC@GROUP`, is a registered or a built-in name."""
-        return all(
-            part in self._names or part in _IN_NO_NAME or is_system_topic(part) for part in text.split("@")
-        )
+        return all(part in self._names or part in _KEPT for part in text.split("@"))
 
     def value(self, value: Any, *, keys: bool) -> Any:
         """A value of JSON with all texts in it replaced; with `keys` those of its objects too."""
@@ -142,7 +165,16 @@ def names_of(store: Store, redaction: Redaction) -> None:
     from rmqtool.read.known_topics import topic_names
 
     root, folder = store.layout.root, store.layout.config_folder
-    redaction.add("topic", sorted(topic_names(store.layout)))
+    conf = store.layout.broker_conf
+    if conf is not None:
+        redaction.add("cluster", [conf.text("brokerClusterName")])
+        redaction.add("broker", [conf.text("brokerName")])
+    topics = sorted(topic_names(store.layout))
+    # First those that are named after a cluster or a broker: so its own topic gets the pseudonym of its kind.
+    redaction.add("topic", [each for each in topics if each.startswith((MEMBER_PREFIX, REVIVE_PREFIX))])
+    replies = [each.removesuffix(REPLY_SUFFIX) for each in topics if each.endswith(REPLY_SUFFIX)]
+    redaction.add("cluster", [each for each in replies if each in topics])
+    redaction.add("topic", topics)
     redaction.add("topic", sorted({topic for topic, _ in store.queues}))
     for name, groups in (
         ("subscriptionGroup.json", lambda found: config_json.subscription_groups(found)),
@@ -161,16 +193,14 @@ def names_of(store: Store, redaction: Redaction) -> None:
                 if loaded.document is not None:
                     redaction.add("group", sorted(groups(loaded.document)))
                     if name == "consumerOffset.json":
-                        topics = {topic for topic, _ in config_json.consumer_offsets(loaded.document)}
-                        redaction.add("topic", sorted(topics))
+                        read = {topic for topic, _ in config_json.consumer_offsets(loaded.document)}
+                        redaction.add("topic", sorted(read))
                     if name == "topics.json":
                         redaction.add("topic", sorted(config_json.topics(loaded.document)))
             except FormatError:
                 redaction.unknown.add(file)
     redaction.add("host", [socket.gethostname(), socket.getfqdn()])
-    conf = store.layout.broker_conf
     if conf is not None:
-        redaction.add("broker", [conf.text("brokerName"), conf.text("brokerClusterName")])
         for name in ("brokerIP1", "brokerIP2", "namesrvAddr"):
             hosts = (conf.text(name) or "").replace(",", ";").split(";")
             redaction.add("host", [each.rpartition(":")[0] or each for each in hosts])

@@ -21,6 +21,8 @@ STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
 PATHS_MAX = 5
 """Paths of one diagnosis."""
+OFFSETS_MAX = 20
+"""Physical offsets of one diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Diagnosis:
         command: words of the command line to run next, STORE for the store; empty if there is none.
         count: how many findings it stands for.
         paths: the first of their paths.
+        physical_offsets: the first of their places in the commit log.
         detail: the numbers of the first of them.
         is_unread: a part of the input could not be read or understood.
     """
@@ -54,6 +57,7 @@ class Diagnosis:
     command: tuple[str, ...] = ()
     count: int = 1
     paths: tuple[str, ...] = ()
+    physical_offsets: tuple[int, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
     is_unread: bool = False
 
@@ -66,7 +70,7 @@ class Diagnosis:
         """As JSON, without the command."""
         names = ("severity", "certainty", "name", "path", "message", "cost", "cure", "count")
         return {name: getattr(self, name) for name in names} | {
-            "paths": list(self.paths), "detail": self.detail,
+            "paths": list(self.paths), "physical_offsets": list(self.physical_offsets), "detail": self.detail,
         }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding
 from rmqtool.read.store import Store
-from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Severity
+from rmqtool.report.doctor.diagnosis import OFFSETS_MAX, PATHS_MAX, STORE, Diagnosis, Severity
 
 _OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
 """Errors that only queries by key suffer from: consumers receive everything."""
@@ -56,9 +56,16 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
             command=command if problem.severity != "note" else (),
             count=len(found),
             paths=tuple(dict.fromkeys(each.path for each in found))[:PATHS_MAX],
+            physical_offsets=tuple(sorted(_places(found)))[:OFFSETS_MAX],
             detail=first.detail,
             is_unread=problem.input_unread,
         )
+
+
+def _places(findings: Iterable[Finding]) -> set[int]:
+    """Where in the commit log findings are."""
+    return {each.physical_offset for each in findings
+            if each.problem.code.startswith("CL") and each.physical_offset is not None}  # fmt: skip
 
 
 def _severity(code: str, severity: str) -> Severity:

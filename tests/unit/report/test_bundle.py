@@ -176,7 +176,7 @@ def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) ->
     assert all(key == each["topicName"] for key, each in topics.items())
     listed = files["README.txt"].decode()
     about = dict(re.findall(r"^(config/\S+)  \d+ bytes\n +(.*)$", listed, re.MULTILINE))
-    assert about["config/topics.json"].startswith("the values of the file, names as pseudonyms; written")
+    assert about["config/topics.json"].startswith("its values, names as pseudonyms")
     queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
     assert queues & set(topics) and any(each.startswith("%RETRY%group-") for each in queues)
     groups = set(json.loads(files["config/subscriptionGroup.json"])["subscriptionGroupTable"])
@@ -314,6 +314,58 @@ def test_a_file_whose_names_cannot_be_found_is_left_out(
     _, files = bundle(Path(renamed.name), name="plain.tar.gz")
     assert (
         b"secretGroup" in files["config/consumerOffset.json"] and b"secretName" in files["config/other.json"]
+    )
+
+
+def test_names_inside_the_names_of_topics(
+    bundle: Bundle, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A broker names topics after itself, its cluster, groups and light queues: all parts are replaced."""
+    root = store_copy("bad_cl03_body_crc")
+    for file in (root / "config").glob("*.json*"):
+        text = file.read_text().replace("broker-a", "srvbank17").replace("DefaultCluster", "BankProd")
+        file.write_text(text)
+    for name in ("rmq_sys_SYNC_BROKER_MEMBER_srvbank17", "rmq_sys_REVIVE_LOG_BankProd", "%LMQ%AcmeLight",
+                 "rmq_sys_TRACE_DATA_AcmeRegion", "%RETRY%AcmeGroup_AcmeTopic", "%DLQ%AcmeGroup",
+                 "ACME_REPLY_TOPIC"):  # fmt: skip
+        (root / "consumequeue" / name / "0").mkdir(parents=True)
+    offsets = {f"rmq_sys_REVIVE_LOG_{each}@AcmeReader": {"0": 0} for each in ("BankProd", "BankTest")}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    _, files = bundle(root, "--redact")
+    page = tmp_path / "page.html"
+    assert main(["report", str(root), "--output", str(page), "--redact"]) in (0, 1)
+    texts = {**files, "page": html.unescape(page.read_text()).encode()}
+    for name, data in {**texts, "names": "".join(files).encode()}.items():
+        assert not re.findall(rb"(?i).{,40}(?:srvbank|Bank|Acme|DefaultCluster).{,20}", data), name
+    topics = json.loads(files["config/topics.json"])["topicConfigTable"]
+    assert {"cluster-1", "cluster-1_REPLY_TOPIC", "rmq_sys_REVIVE_LOG_cluster-1", "broker-1",
+            "rmq_sys_SYNC_BROKER_MEMBER_broker-1", "TBW102"} <= set(topics)  # fmt: skip
+    folders = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
+    shown = {re.sub(r"\d+$", "N", path.split("/")[1]) for path in folders if path.startswith("consumequeue/")}
+    assert {"%LMQ%topic-N", "%RETRY%group-N", "rmq_sys_topic-N"} <= shown
+    assert b"rmq_sys_REVIVE_LOG_cluster-2@group-" in files["config/consumerOffset.json"]
+
+
+def test_the_damaged_record_is_there_with_its_neighbors(bundle: Bundle, cases: Library) -> None:
+    """What a vendor asks for first; the names of a broker's own properties stay, those of users do not."""
+    path = cases.path("bad_cl03_body_crc")
+    _, files = bundle(path, "--redact")
+    rows = [json.loads(line) for line in files["records.jsonl"].splitlines()]
+    found = {row["part"]: row for row in rows if row["part"].endswith(" damage")}
+    with Store.open(path) as store:
+        damaged = next(event for event in store.events() if getattr(event, "status", 0))
+    assert found["at damage"]["physical_offset"] == damaged.physical_offset
+    assert found["at damage"]["status"] == ["CL03"]
+    before, after = found["before damage"], found["after damage"]
+    assert before["physical_offset"] + before["size"] == damaged.physical_offset
+    assert found["at damage"]["physical_offset"] + found["at damage"]["size"] == after["physical_offset"]
+    results = json.loads(files["doctor.json"])["results"]
+    assert next(each for each in results if each["name"] == "CL03")["physical_offsets"] == [
+        damaged.physical_offset
+    ]
+    names = {name for row in rows for name in row.get("properties", {})}
+    assert "UNIQ_KEY" in names and all(
+        re.fullmatch(r"property \d+|[A-Z_0-9]+|__transactionId__", name) for name in names
     )
 
 
