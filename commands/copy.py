@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,7 +117,7 @@ def copy(
                 opened, place, selection, seen.report, bar.advance, renames=renames,
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
-        _report_result(writer, place, result)
+        _report_result(writer, place, result, store.command)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         note_selection([opened], selection, writer)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
@@ -125,7 +126,7 @@ def copy(
     return worst_exit_code(seen.exit_code(), unknown, unused, lost)
 
 
-def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
+def _report_result(writer: Output, place: Path, result: CopyResult, command: Callable[..., str]) -> None:
     """Write the result as an object; without a new store, print the reason."""
     from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -145,8 +146,8 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
         writer.note(f"rmqtool: not copied: {by_name(result.system_topics, 'message')}: a broker's own topics")
         if {*HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC} & result.system_topics.keys():
             writer.note(
-                "rmqtool: messages that still wait may be among them: see rmqtool stats STORE --delayed,"
-                " --transactions"
+                "rmqtool: messages that still wait may be among them: see"
+                f" {command('stats', '--delayed', '--transactions')}"
             )
     if result.damaged:
         writer.note(f"rmqtool: {counted(result.damaged, 'damaged message')} not copied")

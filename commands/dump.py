@@ -120,6 +120,7 @@ def dump(
         if {"--explain": explain is not None, "--stats-only": stats_only, "--gaps": gaps}[what_else]:
             shown.only_rows(what_else)
     writer, selection = shown.writer(), selected.selection(shown.tz)
+    options.show_match(writer, selection.grep)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         form = shown.row_format(opened, writer.fields)
@@ -189,6 +190,9 @@ def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:
     access = task.messages.access
     if access is not None and access.bytes_read < access.bytes_total:
         text += f"; {access.reason}"
+    grep = task.selection.grep
+    if grep is not None and not grep.text.startswith("(?i)"):
+        text += "; upper and lower case differ: (?i) before the pattern ignores that"
     writer.note(text)
 
 

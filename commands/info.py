@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
+from itertools import chain
 from shutil import get_terminal_size
 from typing import Annotated, Any
 
@@ -79,17 +80,17 @@ def _screen(
 ) -> Iterator[str]:
     """Yield the report; on a terminal it fits the screen, and shows fewer topics for that."""
     columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
-    head = list(_fitted(_lines(found, zone), columns))
+    head = [list(_fitted([line], columns)) for line in _lines(found, zone)]
     tail = list(_fitted(verdict_lines(of_info(found), next=_next(store, found)), columns))
     shown = _TOPICS_SHOWN
     if lines is not None and columns is not None and "residency" not in found:
-        used = _lines_used((*head, *tail), columns)
+        used = _lines_used((*chain(*head), *tail), columns)
         for label in _FIRST_TO_GO:
             if used > lines - _AROUND_TOPICS - _TOPICS_MIN:
-                head = [line for line in head if not line.startswith(label)]
-                used = _lines_used((*head, *tail), columns)
+                head = [row for row in head if not row[0].startswith(label)]
+                used = _lines_used((*chain(*head), *tail), columns)
         shown = min(max(lines - used - _AROUND_TOPICS, _TOPICS_MIN), shown)
-    yield from head
+    yield from chain(*head)
     yield from _topic_lines(found["topics"], shown, every_queue=every_queue)
     if "residency" in found:
         yield ""
@@ -308,10 +309,7 @@ def _risk_text(risk: dict[str, Any]) -> str:
 
 def _state_text(state: dict[str, Any]) -> str:
     if state["repair_unfinished"]:
-        return (
-            "a repair was interrupted: no broker can load the store until it is finished"
-            " (rmqtool recover STORE --apply)"
-        )
+        return "a repair was interrupted: no broker can load the store until it is finished"
     if state["lock"] == "held":
         pid = state["lock_holder_pid"]
         return f"in use{f' by process {pid}' if pid else ''} and still being written"

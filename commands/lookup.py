@@ -234,13 +234,14 @@ def lookup(
     """
     writer = shown.writer()
     selection = selected.but(limit=max_).selection(shown.tz)
+    options.show_match(writer, selection.grep)
     given = sought.given()
     if writer.fields and "help" in writer.fields:
         from rmqtool.read.lookup_request import FIELDS
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
-    kind = _kind({name: value is not None and value != [] for name, value in given.items()})
+    kind = _kind({name: value is not None and value != [] for name, value in given.items()}, store, selected)
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
@@ -251,7 +252,7 @@ def lookup(
     if kind != "time" and (sought.bound != "lower" or sought.broker is not None):
         raise UsageError("--bound and --broker need --time")
     with store.open(quiet=shown.quiet) as opened:
-        task = _Task(opened, writer, shown.zone)
+        task = _Task(opened, writer, shown.zone, store.command)
         if kind == "time":
             if selection.grep is not None:
                 raise UsageError("--grep is for messages, not for --time")
@@ -265,19 +266,32 @@ def lookup(
         return task.messages(request, form, trace=trace)
 
 
-def _kind(given: dict[str, bool]) -> str:
+def _kind(given: dict[str, bool], store: options.StoreOptions, selected: options.SelectionOptions) -> str:
     """Return the one requested kind of look-up; tags next to another kind only narrow it."""
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
         names = " and ".join(map(_spelled, kinds))
         raise UsageError(f"{names} exclude each other", hint="look up one kind of thing at a time")
     if not kinds and not given["tag"]:
-        raise UsageError(
-            "nothing to look up",
-            hint="give a message id or key after STORE, or --key, --uniq-key, --tag, --msg-id, --offset,"
-            " --queue-offset or --time; rmqtool dump STORE -n 5 shows keys",
+        ways = (
+            "give a message id or key after STORE, or --key, --uniq-key, --tag, --msg-id, --offset,"
+            f" --queue-offset or --time; {store.command('dump', '-n', '5')} shows keys"
         )
+        if selected.grep is not None:
+            ways = f"to search bodies: {store.command('dump', *_grep_words(selected))}"
+        raise UsageError("nothing to look up", hint=ways)
     return kinds[0] if kinds else "tag"
+
+
+def _grep_words(selected: options.SelectionOptions) -> Iterator[str]:
+    """Yield the options of dump that search the selected bodies."""
+    for name in ("topic", "queue"):
+        for value in getattr(selected, name) or ():
+            yield from (f"--{name}", value)
+    for name in ("since", "until", "grep"):
+        value = getattr(selected, name)
+        if value is not None:
+            yield from (f"--{name}", value)
 
 
 def _spelled(kind: str) -> str:
@@ -342,10 +356,13 @@ def _keys_from(source: str) -> list[str]:
 class _Task:
     """One run of the command over an open store."""
 
-    def __init__(self, store: Store, writer: Output, zone: tzinfo | None) -> None:
+    def __init__(
+        self, store: Store, writer: Output, zone: tzinfo | None, command: Callable[..., str]
+    ) -> None:
         self.store = store
         self.writer = writer
         self.zone = zone
+        self.command = command  # a command line on this store
         self._has_fillers = False
 
     def times(self, sought: LookupOptions, selection: Selection) -> int:
@@ -609,7 +626,7 @@ class _Task:
         if not left.has_found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
             if request.kind in ("any", "key"):
-                self.writer.note("rmqtool: keys of a topic: rmqtool dump STORE --topic TOPIC --fields keys")
+                self._note_other_ways(request)
             start = self.store.commit_log.min_offset
             if start > 0 and self.store.layout.queue_logs is None:
                 self.writer.note(f"rmqtool: the log begins at {start}; older messages have expired")
@@ -620,6 +637,17 @@ class _Task:
         if missing:
             self.writer.note(f"rmqtool: {missing_text(request, missing)}")
         return worst_exit_code(EXIT_FINDINGS if missing else EXIT_OK, self._unread())
+
+    def _note_other_ways(self, request: Request) -> None:
+        """Say how to see keys, and for a text that no key can be how to search bodies."""
+        topics = list(request.selection.topics) or ["TOPIC"]
+        words = [word for topic in topics[:1] for word in ("--topic", topic)]
+        self.writer.note(f"rmqtool: keys of a topic: {self.command('dump', *words, '--fields', 'keys')}")
+        if len(request.names) == 1 and " " in request.names[0]:
+            from re import escape
+
+            line = self.command("dump", "--grep", escape(request.names[0]).replace("\\ ", " "))
+            self.writer.note(f"rmqtool: a key has no spaces; to search bodies: {line}")
 
     def _unread(self, *, queues: Selection | None = None) -> int:
         """Report what could not be read in the log or in the queues of a selection; return the exit code."""

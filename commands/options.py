@@ -414,6 +414,12 @@ class SelectionOptions(Group):
         return BodyPattern(self.grep)
 
 
+def show_match(writer: Output, grep: "BodyPattern | None") -> None:
+    """Let a table show of each body the part that matches the pattern."""
+    if grep is not None:
+        writer.sought = grep.span_in
+
+
 class PlanOptions(Group):
     """Options of a plan: show it, write it, or apply it."""
 

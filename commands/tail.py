@@ -114,6 +114,7 @@ def tail(
     start = _start(from_, selection.since, group, last, follow=follow)
     wanted = _subscription(selected)  # which has the tag, the filter and the pattern
     writer = shown.writer(pages=not follow)
+    options.show_match(writer, wanted.grep)
     writer.check_fields(FIELDS)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:

@@ -92,6 +92,7 @@ def _root(
       The broker does not start    rmqtool recover STORE
       Is the store damaged?        rmqtool verify STORE
       Where is my message?         rmqtool lookup STORE ORDER-17 --trace
+      Which message has a text?    rmqtool dump STORE --grep 'order 17'
       What is in a queue?          rmqtool tail STORE --topic TopicTest --queue 0
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group

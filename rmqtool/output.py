@@ -35,7 +35,7 @@ from rmqtool.message.cells import (
     plain_text,
     tsv_text,
 )
-from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Table
+from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Sought, Table
 from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class Output:
         self.format = format
         self._default = default
         self.fields = None if fields is None else tuple(filter(None, map(str.strip, fields.split(","))))
+        self.sought: Sought | None = None  # as for `Table`
         self._template = template
         if template is not None:
             self.fields = template.names
@@ -460,7 +461,7 @@ class Output:
         if table is None:
             headings = columns(block) if callable(columns) else columns
             width = shutil.get_terminal_size().columns if self._terminal else None
-            table = Table(headings, colour=self._colour, width=width)
+            table = Table(headings, colour=self._colour, width=width, sought=self.sought)
         self._write("".join(line + "\n" for line in table.lines(block)))
         self._flush()
         return table

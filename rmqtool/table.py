@@ -7,7 +7,8 @@ in this order:
     2. headers break at their underscores
     3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
        then those of _FIRST_TO_GO, in its order
-    4. body and text are cut, down to TEXT_FLOOR columns; text is then left out
+    4. body and text are cut, down to TEXT_FLOOR columns; text is then left out. A body that was searched
+       shows the match
     5. then the other texts are cut, the widest first; sentences continue on more lines instead. Names keep
        NAME_FLOOR columns as long as step 6 can leave out a column that few people look for
     6. whole columns are left out; `left_out` names all that are
@@ -22,7 +23,7 @@ of `info`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Protocol, SupportsInt
 
@@ -32,6 +33,7 @@ from rmqtool.terminal import escape
 
 Heading = str | tuple[str, ...]
 """A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
+Sought = Callable[[str], tuple[int, int] | None]
 
 TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more rows than these
 TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
@@ -81,12 +83,21 @@ class Table:
         columns: what to show.
         colour: whether the header and severities have a colour.
         width: columns of the terminal; None: nothing is cut.
+        sought: where in a body the text that was searched for begins and ends; a body is cut around it.
     """
 
-    def __init__(self, columns: Sequence[Heading], *, colour: bool = False, width: int | None = None) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Heading],
+        *,
+        colour: bool = False,
+        width: int | None = None,
+        sought: Sought | None = None,
+    ) -> None:
         self._columns = [_Column(each) for each in columns]
         self._colour = colour
         self._width = width
+        self._sought = sought
         self._started = False
         self.left_out: tuple[str, ...] = ()
         self.shared: str | None = None
@@ -126,7 +137,10 @@ class Table:
 
     def _aligned(self, titles: Sequence[Sequence[str]], limits: Sequence[int]) -> list[str]:
         """The titles, a rule that keeps the widths in every block, and the cells."""
-        cells = [column.cells(limit) for column, limit in zip(self._columns, limits, strict=True)]
+        cells = [
+            column.cells(limit, self._sought if column.header == "body" else None)
+            for column, limit in zip(self._columns, limits, strict=True)
+        ]
         if self._colour:
             cells = [
                 [list(map(_coloured, pieces)) for pieces in texts] if column.header == "severity" else texts
@@ -390,12 +404,14 @@ class _Column:
         values = (field_value(row, name) for name in self._names)
         return next((value for value in values if value is not None), None)
 
-    def cells(self, width: int) -> list[list[str]]:
+    def cells(self, width: int, sought: Sought | None = None) -> list[list[str]]:
         """The cells of the block, each as lines of at most `width` columns; only texts are cut."""
         if not self.is_text:
             return [[text] for text in self.texts]
         if self.header in _CONTINUES:
             return [_broken(text, width) for text in self.texts]
+        if sought is not None:
+            return [[_cut_around(text, width, sought(text))] for text in self.texts]
         cut = _CUTS.get(self.header, _cut)
         return [[cut(text, width)] for text in self.texts]
 
@@ -429,6 +445,15 @@ def _cut(text: str, limit: int) -> str:
     # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
     end = bisect_right(range(len(text)), limit - 1, key=lambda end: terminal_width(text[:end])) - 1
     return text[: max(end, 0)] + "…"
+
+
+def _cut_around(text: str, limit: int, span: tuple[int, int] | None) -> str:
+    """`text`, at most `limit` columns wide, with the characters of `span` as far as they fit."""
+    if span is None or terminal_width(text) <= limit:
+        return _cut(text, limit)
+    start, end = span
+    lead = min(limit // 3, max(limit - 2 - (end - start), 0))
+    return _cut(text, limit) if start <= lead else _cut(f"…{text[start - lead :]}", limit)
 
 
 def _cut_start(text: str, limit: int) -> str:

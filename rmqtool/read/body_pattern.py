@@ -65,6 +65,15 @@ class BodyPattern:
         """Whether the body, as the application sees it, contains the pattern."""
         return _compiled(self.text).search(data) is not None
 
+    def span_in(self, text: str) -> tuple[int, int] | None:
+        """Where the first match in a body, as text, begins and ends, in characters; None without a match."""
+        data = text.encode("utf-8", "surrogateescape")
+        found = _compiled(self.text).search(data)
+        if found is None:
+            return None
+        start, end = (len(data[:place].decode("utf-8", "ignore")) for place in found.span())
+        return start, end
+
     def found_in_stored(self, stored: bytes | memoryview, sys_flag: int) -> bool:
         """Whether a stored body contains the pattern; one that cannot be decompressed is searched as stored.
 

@@ -27,9 +27,10 @@ OF_HITS = ("found_by", "matched", "inside", "asked")
 """Columns that only hits have."""
 FIELDS = (*NAMES, *OF_HITS)
 TABLE_FIELDS = (
-    "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", "body",
-    "status",
+    "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
+    "status", "body",
 )  # fmt: skip
+"""The body is last: a table pads every other column to its longest cell."""
 
 
 LookupKind = Literal["any", "key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]

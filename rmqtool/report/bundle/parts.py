@@ -179,9 +179,7 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
     if redaction is not None and (
         path.name.removesuffix(".bak") not in NAMES_IN or path.name in redaction.unknown
     ):
-        text = (
-            f"left out: {len(data)} bytes that rmqtool cannot parse, so names in them could not be replaced"
-        )
+        text = f"left out: {len(data)} bytes in which rmqtool cannot find the names that it would replace"
         return Part(f"{name}.txt", "left out", text)
     loaded = config_json.load_with_bak(data, None)
     if loaded.document is None:

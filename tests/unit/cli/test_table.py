@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.output import filled
+from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.table import Table, narrow_lines, narrower, tabulated_lines
 from rmqtool.terminal import broken
 
@@ -164,3 +165,25 @@ def test_command_lines_stay_whole() -> None:
     assert filled(line, 80) == [line]
     *before, last = broken(f"rmqtool: nothing was changed; to apply the plan: {command}", 80)
     assert last.strip() == command and all(len(each) <= 80 for each in before)
+
+
+def test_a_body_that_was_searched_shows_the_match() -> None:
+    """Cut on both sides of it; in a pipe, and where the match is at the beginning, as other bodies."""
+    bodies = [
+        "a" * 90 + "west south." + "b" * 90,
+        "south" + "c" * 90,
+        "d" * 90,
+        "复" * 90 + "south" + "e" * 90,
+    ]
+    rows: list[dict[str, object]] = [
+        {"topic": f"Orders{number}", "body": body} for number, body in enumerate(bodies)
+    ]
+    found = BodyPattern("south.?").span_in
+    shown = [
+        line.split(maxsplit=1)[1] for line in Table(("topic", "body"), width=40, sought=found).lines(rows)[2:]
+    ]
+    assert shown[0].startswith("…aa") and shown[0].endswith("bb…") and "south" in shown[0]
+    assert shown[1].startswith("south") and shown[2].startswith("ddd") and "south" in shown[3]
+    assert all(len(line) <= 40 for line in Table(("topic", "body"), width=40, sought=found).lines(rows))  # noqa: PLR2004
+    assert Table(("topic", "body"), sought=found).lines(rows)[2].endswith(bodies[0])
+    assert BodyPattern("s[o]uth").span_in("复south") == (1, 6)

@@ -523,7 +523,27 @@ def test_values_are_narrowed_and_explained_as_keys_are(cases: Library, lookup: L
     missing = lookup(store, "nothing", "--topic", first["topic"])
     assert missing.code == 1
     assert "no message with message id, unique key or key nothing" in missing.err
-    assert "keys of a topic: rmqtool dump STORE --topic TOPIC --fields keys" in missing.err
+    assert f"keys of a topic: rmqtool dump {store} --topic {first['topic']} --fields keys" in missing.err
+
+
+def test_a_text_in_bodies_leads_to_dump(cases: Library, lookup: Lookup) -> None:
+    """--grep alone, and a value with a space, which no key can have: the line searches the bodies."""
+    store = cases.path(CLEAN)
+    line = f"rmqtool dump {store} --topic 'pub*' --queue 0 --since 2001-01-01 --grep 'red login'"
+    result = lookup(store, "--grep", "red login", "--topic", "pub*", "--queue", "0", "--since", "2001-01-01")
+    assert result.code == 2
+    assert result.err.splitlines() == ["rmqtool: nothing to look up", f"  to search bodies: {line}"]
+    assert f"; rmqtool dump {store} -n 5 shows keys" in " ".join(lookup(store).err.split())
+    assert (
+        f"to search bodies: rmqtool dump {store} --grep 'red login\\.'\n" in lookup(store, "red login.").err
+    )
+
+
+def test_a_table_is_not_as_wide_as_the_longest_body(cases: Library, lookup: Lookup) -> None:
+    """The body is the last column, so nothing is padded to it."""
+    lines = lookup(cases.path(CLEAN), "rand64k", "--format", "table").out.decode()
+    head, rule, *rows = lines.splitlines()
+    assert head.endswith("  body") and len(rule) < 300 and max(map(len, rows)) > 60_000  # noqa: PLR2004
 
 
 def test_an_id_of_another_host_and_a_value_inside_a_batch(cases: Library, lookup: Lookup) -> None:

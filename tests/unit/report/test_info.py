@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import subprocess
 import termios
@@ -211,7 +212,7 @@ def screen(store: Path, columns: int, lines: int) -> list[str]:
 @pytest.mark.parametrize(
     "name", ["ok_540_clean", "torn_497_killed_burst", "bad_cf08_consumer_offsets_missing"]
 )
-def test_a_terminal_shows_one_screen(cases: Library, name: str) -> None:
+def test_a_terminal_shows_one_screen(cases: Library, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All lines, and the prompt after them, are on a screen of 80 by 24; a larger one has more topics."""
     small, large = (screen(cases.path(name), columns, lines) for columns, lines in ((80, 24), (120, 50)))
     assert len(small) <= 23 and len(large) <= 49
@@ -221,6 +222,12 @@ def test_a_terminal_shows_one_screen(cases: Library, name: str) -> None:
         assert any(line.startswith("takes ") for line in small)
     for label in ("written by", "state", "commit log", "messages", "disk", "dispatch", "topics", "verdict"):
         assert [line for line in small if line.startswith(label)], label
+    assert main(["info", str(cases.path(name))]) in (0, 1)
+    piped, shown = (re.sub(r"[\d.]+", "1", text) for text in (capsys.readouterr().out, "\n".join(small)))
+    whole = {" ".join(line.split()) for line in piped.splitlines()}
+    rows = [" ".join(row.split()) for row in re.split(r"\n(?! {13})", shown) if not row.startswith("store")]
+    labels = ("written by", "state", "last file", "messages", "disk", "dispatch", "takes", "index")
+    assert [row for row in rows if row.startswith(labels) and row not in whole] == []
     bars = [sum(line[-1:] in ("█", *"▏▎▍▌▋▊▉") for line in shown) for shown in (small, large)]
     assert 2 <= bars[0] < bars[1]
 
