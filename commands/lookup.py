@@ -496,6 +496,7 @@ class _Task:
         states: set[str | None] = set()
         # Messages of one batch record have the same offset: the key distinguishes them.
         traced_places: set[tuple[str | None, int]] = set()
+        others: set[int] = set()  # records of other messages of a batch
         count = 0
 
         def rows() -> Iterator[Row]:
@@ -508,6 +509,7 @@ class _Task:
                 traced_places.update(
                     (unique_key(step.stored), step.stored.physical_offset) for step in fate.steps
                 )
+                others.update(fate.batch)
                 traced_rows = fate.rows()
                 name, text = of_trace(traced_rows)
                 if text in fates or len(fates) < _FATES_SHOWN:
@@ -527,6 +529,13 @@ class _Task:
             if text:
                 which = names[0] if len(names) == 1 else counted(len(names), "message")
                 self.writer.note(f"rmqtool: {which}: {text}")
+        others -= {place for _, place in traced_places}
+        if others:
+            text = f"{counted(len(others), 'more message')} of the same batch"
+            keys = {key for key, _ in traced_places}
+            if len(keys) == 1 and (key := keys.pop()) is not None:
+                text += f" with this unique key: {self.command('lookup', '--uniq-key', key, '--trace')}"
+            self.writer.note(f"rmqtool: {text}")
         if "passed" in states:
             self.writer.note(f"rmqtool: {PASSED_MEANS}")
         for text in of_topics_without_groups(unread):

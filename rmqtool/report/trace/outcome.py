@@ -200,6 +200,44 @@ def related(store: Store, stored: StoredMessage, find: Find) -> list[StoredMessa
     return [found[place] for place in sorted(found)]
 
 
+def other_messages(stored: StoredMessage, records: Sequence[StoredMessage]) -> frozenset[int]:
+    """The places of those `records` that are other messages of the batch with which a message was sent.
+
+    A client gives all messages of a batch one unique key, and a broker stores them together: they have the
+    same topic, queue and times. A retried or dead message, as `stored` may be, names the first one.
+
+    Source: DefaultMQProducer#batch, CommitLog#asyncPutMessages.
+    """
+    by_place = {each.physical_offset: each for each in records}
+    origin = _origin(stored)
+    first = stored if origin is None else by_place.get(origin, stored)
+    return frozenset(
+        place
+        for place, each in by_place.items()
+        if place != first.physical_offset and _sent_as(each) == _sent_as(first)
+    )
+
+
+def _sent_as(stored: StoredMessage) -> tuple[object, ...]:
+    message = stored.message
+    return message.topic, message.queue_id, message.born_timestamp, message.store_timestamp
+
+
+def _origin(stored: StoredMessage) -> int | None:
+    """The place of the first record of a retried or dead message; None if it names none."""
+    values = properties.decode(stored.message.properties_bytes)
+    return next(_origins(values), None)
+
+
+def _origins(values: Mapping[str, str]) -> Iterator[int]:
+    """The places that these properties name as that of the first record of the message."""
+    for name in _ORIGIN_PROPERTIES:
+        try:
+            yield OffsetMessageId.decode(values.get(name, "")).physical_offset
+        except InputError:
+            continue
+
+
 _TOPIC_PROPERTIES = (properties.REAL_TOPIC, properties.RETRY_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _ORIGIN_PROPERTIES = (properties.ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_MESSAGE_ID)
 
@@ -210,11 +248,7 @@ def _named(store: Store, stored: StoredMessage, values: dict[str, str]) -> Itera
     places = []
     if stored.message.transaction_type == form.TRANSACTION_COMMIT:
         places.append(stored.message.prepared_transaction_offset)
-    for name in _ORIGIN_PROPERTIES:
-        try:
-            places.append(OffsetMessageId.decode(values.get(name, "")).physical_offset)
-        except InputError:
-            continue
+    places += _origins(values)
     for place in places:
         found = store.find(place) if place >= 0 else None
         # Bytes from disk may name any offset: accept only a record with the same unique key.
@@ -306,7 +340,8 @@ class Fate:
         uniq_key: its unique key; without one, only records that its own record names are known.
         steps: its records in the order of the log; see `steps.Step`.
         groups: consumer groups and whether they have passed it.
-        reports: the reports of clients in trace records.
+        reports: the reports of clients in trace records, of all messages of a batch.
+        batch: the places of the other messages of its batch, which have the same unique key.
         unknown: facts that could not be found, as texts.
         tz: zone of the times in rows; None is the local zone.
     """
@@ -317,6 +352,7 @@ class Fate:
     reports: Reports
     unknown: tuple[str, ...]
     tz: tzinfo | None = UTC
+    batch: frozenset[int] = frozenset()
 
     def rows(self) -> list[Row]:
         """One row per step, group and report, in order of time; groups have none and follow their step."""
@@ -416,6 +452,8 @@ def message_fate(
     if key is None:
         unknown.append("other records of the message: it has no unique key")
     records = related(store, stored, find)
+    batch = other_messages(stored, records)
+    records = [each for each in records if batch.isdisjoint((each.physical_offset, _origin(each)))]
     steps = steps_of(store, records, offsets, tz)
     ids = [key] if key else []
     ids.append(offset_message_id(stored.message.store_host, stored.physical_offset))
@@ -431,4 +469,5 @@ def message_fate(
         found,
         tuple(unknown),
         tz,
+        batch,
     )

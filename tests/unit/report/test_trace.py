@@ -234,6 +234,44 @@ def test_a_message_without_a_unique_key(tmp_path: Path) -> None:
         assert any("unique key" in text for text in message_fate(store, first).unknown)
 
 
+def test_a_message_of_a_batch(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Messages of a batch have one unique key: a trace has this one and its retries, and names the others.
+
+    A message that was sent again has another time.
+    """
+    told = {"UNIQ_KEY": "A", "TAGS": "t"}
+    sent = [
+        record("T", b"one", {**told, "KEYS": "k0"}),
+        record("T", b"two", {**told, "KEYS": "k1"}, queue_offset=1),
+        record("T", b"two", {**told, "KEYS": "k2"}, queue_offset=2, born_timestamp=STORE_TIMESTAMP - 3),
+    ]
+    places = [0, sent[0].total_size, sent[0].total_size + sent[1].total_size]
+    retries = [
+        record("%RETRY%g", b"two", {**told, "ORIGIN_MESSAGE_ID": offset_message_id(HOST, place), "RETRY_TOPIC": "T"},
+               queue_offset=number)
+        for number, place in enumerate(places[:2])
+    ]  # fmt: skip
+    write_whole(tmp_path, [*sent, *retries])
+    with Store.open(tmp_path) as store:
+        *_, again, of_first, of_second = (each.physical_offset for each in store.messages())
+        found = {}
+        for stored in store.messages():
+            fate = message_fate(store, stored)
+            found[stored.physical_offset] = {step.stored.physical_offset for step in fate.steps}
+            other = places[1] if places[0] in found[stored.physical_offset] else places[0]
+            assert fate.batch == (set() if stored.physical_offset == again else {other})
+    assert found[places[0]] == found[of_first] == {places[0], again, of_first}
+    assert found[places[1]] == found[of_second] == {places[1], again, of_second}
+    assert main(["lookup", str(tmp_path), "k1", "--trace"]) == 0
+    shown = capfd.readouterr()
+    line = f"rmqtool lookup {tmp_path} --uniq-key A --trace"
+    assert f"rmqtool: 1 more message of the same batch with this unique key: {line}\n" in shown.err
+    assert f'"physical_offset":{places[0]},' not in shown.out
+    assert main(["lookup", str(tmp_path), "--uniq-key", "A", "--trace"]) == 0
+    shown = capfd.readouterr()
+    assert "same batch" not in shown.err and f'"physical_offset":{places[0]},' in shown.out
+
+
 def test_an_attempt_is_not_another_one(tmp_path: Path) -> None:
     """A retry of another attempt does not deliver a delayed one."""
     told = {"UNIQ_KEY": "A", "DELAY": "3", "REAL_TOPIC": "%RETRY%g"}
