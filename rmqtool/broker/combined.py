@@ -67,4 +67,5 @@ def initialize(files: Mapping[QueueKey, QueueState], database: RocksdbFolder) ->
     for key in differing(files, database):
         state = database.states.setdefault(key, RocksdbState(*key, False, 0))
         assert isinstance(state, RocksdbState)
-        state.units, state.top = [], files[key].span()[1]
+        state.top = files[key].span()[1]
+        state.begin_at(state.top)

@@ -24,6 +24,12 @@ from rmqtool.storage.unsupported import queues_part
 
 QueueKey = tuple[str, int]
 
+NO_BATCH_QUEUES = (
+    "the consume queues are written twice, where the broker fails on every batch queue (ClassCastException)"
+)
+"""Why load() fails: a BatchConsumeQueue is made with the store of queues, a CombineConsumeQueueStore, cast to
+ConsumeQueueStore. Source: BatchConsumeQueue of 5.4.0, the constructor; seen with its library."""
+
 
 class Entry(NamedTuple):
     """One entry of a folder of mapped files."""
@@ -113,12 +119,16 @@ def load(
         return loaded
     queues = layout.consume_queues if in_files else {}
     _load_queues(loaded, loaded.queues, queues, layout.consume_queue_file_size, rules)
-    if twice and rules.combines or not (twice or in_files):
+    combines = twice and rules.combines
+    if combines and layout.batch_queues:
+        loaded.fails(NO_BATCH_QUEUES, next(iter(layout.batch_queues.values())).folder)
+        return loaded
+    if combines or not (twice or in_files):
         _open_database(loaded, layout)
     if extended:
         mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
         _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
-    if rules.has_batch_queues:
+    if rules.has_batch_queues and (twice or in_files):
         _load_queues(loaded, loaded.batch_queues, layout.batch_queues, layout.batch_queue_file_size, rules)
     if loaded.error is None:
         loaded.recovers = True

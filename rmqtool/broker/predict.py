@@ -97,7 +97,7 @@ def predict_all(
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
         UnsupportedStoreError: the log is in DLedger; the queues are written twice, and RocksDB gives the
-            queue offsets, or there are batch queues, or the log has no files.
+            queue offsets, or the log has no files.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
@@ -144,8 +144,6 @@ def _check_twice(layout: StoreLayout, settings: StartSettings) -> None:
     if settings.assigns_from_rocksdb:  # it compares the queues that it has asked for before
         reason = f"{twice} RocksDB gives the queue offsets (combineAssignOffsetCQType)"
         raise UnsupportedStoreError(reason, path=layout.root)
-    if layout.batch_queues:  # RocksDB gets units of another kind, and initializeWithOffset does nothing
-        raise UnsupportedStoreError(f"{twice} there are batch queues", path=layout.root)
     if not layout.commit_log:  # the folder is deleted, but old ends stay in memory
         raise UnsupportedStoreError(f"{twice} the log has no files", path=layout.root)
 

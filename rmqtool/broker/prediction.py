@@ -421,12 +421,27 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
 
 
 def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
-    """Records that a start does not dispatch although their unit is missing. Source: spec 06 2.6, 2.7."""
+    """Records that a start does not dispatch although their unit is missing, and what that costs.
+
+    A broker sends a consumer that asks for a missing unit to RocksDBConsumeQueue#rollNextFile, which is 0.
+    Source: DefaultMessageStore#getMessage; spec 06 2.6, 2.7.
+    """
     if start.initialized:
         yield (
             f"queues in RocksDB that end elsewhere than in files, {start.initialized}, get the ends of the"
             " files and lose their older units. A broker that serves clients from RocksDB"
             " (combineCQPreferCQType) then has only newer messages"
+        )
+    with_gaps = sorted(
+        f"{topic}/{queue_id}"
+        for folder in start.folders(served=True)
+        for (topic, queue_id), state in folder.states.items()
+        if len(getattr(state, "served", ())) > 1
+    )
+    if with_gaps:
+        yield (
+            f"queues in RocksDB that lack units between others, {len(with_gaps)}, for example {with_gaps[0]}:"
+            " a consumer that comes to such a gap begins again at the start of the queue, and never passes it"
         )
     racing = sorted(
         f"{topic}/{queue_id}"

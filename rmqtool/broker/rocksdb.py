@@ -14,6 +14,7 @@ Source: RocksDBConsumeQueueStore#recover, #truncateDirty, CommitLog#isMappedFile
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -46,13 +47,15 @@ class RocksdbState(QueueState):
     Attributes:
         queue: as it is in the database now; None for one that it lacks.
         dispatched: queue offsets of the units that dispatch writes, half-open, in its order.
-        units: of those that are there after the start, half-open, ascending; set by `settle`.
+        units: of those that are there after the start and served, half-open, ascending; set by `settle`.
+        low: the first queue offset that is served; set by `settle`.
         top: the queue offset of the next message after the start; set by `settle`.
     """
 
     queue: RocksdbQueue | None = None
     dispatched: list[tuple[int, int]] = field(default_factory=list)
     units: list[tuple[int, int]] = field(default_factory=list)
+    low: int = 0
     top: int = 0
 
     def copy(self) -> RocksdbState:
@@ -61,7 +64,7 @@ class RocksdbState(QueueState):
 
     def span(self) -> tuple[int, int]:
         """See QueueState."""
-        return (self.units[0][0] if self.units else self.top), self.top
+        return self.low, self.top
 
     @property
     def served(self) -> list[tuple[int, int]]:
@@ -70,7 +73,11 @@ class RocksdbState(QueueState):
 
     def destroy(self) -> None:
         """Delete the queue, because the log has no files."""
-        self.units, self.top = [], 0
+        self.units, self.low, self.top = [], 0, 0
+
+    def begin_at(self, low: int) -> None:
+        """Serve the units from the queue offset `low` on."""
+        self.low, self.units = low, _from(low, self.units)
 
 
 class RocksdbFolder(Folder):
@@ -142,50 +149,55 @@ class RocksdbFolder(Folder):
         for state in self.states.values():
             assert isinstance(state, RocksdbState)
             there = [] if state.queue is None else list(self._units(state.queue, start, end))
-            there = _from(self._noted_first(state, start), there)
+            noted_at, low = self._noted_min(state, start)
             state.top = 0 if state.queue is None else state.queue.end
             if state.dispatched:
                 state.top = state.dispatched[-1][1]
             elif state.queue is not None and state.max_physical >= end and noted > end:
-                state.top = self._cut_end(state, state.queue, start, end)
+                low, state.top = self._cut_end(state.queue, low, start, end)
                 if dispatches and state.top != state.queue.end:
                     self.racing.add((state.topic, state.queue_id))
                 if not there:  # units without records stay
                     there = [(state.queue.first, state.top)] if state.top > state.queue.first else []
-            added = _from(self._noted_first(state, start), merged(state.dispatched))
-            state.units = merged([*there, *added])
+            state.units = merged([*there, *state.dispatched])
             self.admitted += _count(state.units) - _count(there)
+            low = _searched_min(state.units, noted_at, state.top) if low is None else low
+            state.begin_at(min(low, state.top))
 
-    def _noted_first(self, state: RocksdbState, start: int) -> int:
-        """The first queue offset that is served: the noted one, as long as the log has its record.
+    def _noted_min(self, state: RocksdbState, start: int) -> tuple[int, int | None]:
+        """The noted first queue offset, else 0, and the same as long as the log has its record, else None.
 
         Source: RocksDBConsumeQueueOffsetTable#isMinOffsetOk.
         """
         ends = {} if self.queues is None else self.queues.ends
         noted = ends.get(EndKey(state.topic, False, state.queue_id))
-        return 0 if noted is None or noted.physical_offset < start else noted.queue_offset
+        if noted is None:
+            return 0, None
+        return noted.queue_offset, None if noted.physical_offset < start else noted.queue_offset
 
-    def _cut_end(self, state: RocksdbState, queue: RocksdbQueue, start: int, end: int) -> int:
-        """The end of a queue that had units of records at `end` or later.
+    def _cut_end(self, queue: RocksdbQueue, low: int | None, start: int, end: int) -> tuple[int | None, int]:
+        """(first queue offset, end) of a queue that had units of records at `end` or later.
 
-        Source: RocksDBConsumeQueueOffsetTable#truncateDirtyOffset, #getMinCqOffset, #correctMaxCqOffset.
+        `low` is the noted first queue offset if that counts; else it is searched, and noted. Source:
+        RocksDBConsumeQueueOffsetTable#truncateDirtyOffset, #getMinCqOffset, #correctMaxCqOffset.
         """
         assert self.queues is not None
         newest = queue.end - 1
-        least = self.queues.ends.get(EndKey(state.topic, False, state.queue_id))
-        if least is None or least.physical_offset < start:
+        least = self.queues.ends.get(EndKey(queue.topic, False, queue.queue_id))
+        if low is None:
             found = self._search(queue, 0 if least is None else least.queue_offset, start, is_min=True)
             if found is None:  # it throws, and the old end stays
-                return queue.end
+                return None, queue.end
         else:
+            assert least is not None
             found = least.physical_offset, least.queue_offset
         physical, first = found
         if physical > end:  # the same: all units of the queue are of records that are gone
-            return queue.end
+            return first, queue.end
         last = self._search(queue, first, end, is_min=False)
         if last is not None:
-            return last[1] + 1
-        return queue.end if newest == first else first + 1
+            return first, last[1] + 1
+        return first, queue.end if newest == first else first + 1
 
     def _search(self, queue: RocksdbQueue, low: int, target: int, *, is_min: bool) -> tuple[int, int] | None:
         """(physical offset, queue offset) of the first unit from `target` on, or of one before it.
@@ -225,6 +237,23 @@ class RocksdbFolder(Folder):
             numbers = np.flatnonzero(good)
             for low, high in runs(numbers):
                 yield first + int(numbers[low]), first + int(numbers[high - 1]) + 1
+
+
+def _searched_min(units: list[tuple[int, int]], low: int, top: int) -> int:
+    """The first queue offset that is served, searched from `low` on; `units` are those with a record.
+
+    Source: RocksDBConsumeQueueOffsetTable#correctMinCqOffset, RocksDBConsumeQueueTable#binarySearchInCQ.
+    """
+    starts = [first for first, _ in units]
+    high, found = top - 1, top
+    while high >= low:
+        middle = low + (high - low) // 2
+        place = bisect_right(starts, middle) - 1
+        if place >= 0 and middle < units[place][1]:
+            high, found = middle - 1, middle
+        else:
+            low = middle + 1
+    return found
 
 
 def _from(first: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

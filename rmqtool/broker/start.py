@@ -19,13 +19,13 @@ import numpy as np
 from rmqtool.broker.dispatch import Folder, QueueDispatch, Topics
 from rmqtool.broker.extension import Extensions, check_extension
 from rmqtool.broker.index import IndexBuild
-from rmqtool.broker.load import Loaded, QueueKey, load, writes_twice
+from rmqtool.broker.load import NO_BATCH_QUEUES, Loaded, QueueKey, load, writes_twice
 from rmqtool.broker.log_scan import Batch, Event, first_unsound
 from rmqtool.broker.queue_reader import QueueReader, StartError
 from rmqtool.broker.queues import QueueState
 from rmqtool.broker.reput import LogFile, Reput
 from rmqtool.broker.rules import ARRAY_BYTES_MAX, StartRules, StartSettings
-from rmqtool.errors import UnreadableError, UnsupportedStoreError
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.index import Shape
@@ -231,6 +231,11 @@ class StartInputs:
         return writes_twice(self.layout, self.settings)
 
     @property
+    def is_batch(self) -> Callable[[str], bool]:
+        """Whether a topic has batch queues: none has if the queues are in RocksDB only."""
+        return (lambda topic: False) if self.in_rocksdb else self.is_batch_topic
+
+    @property
     def extended(self) -> bool:
         """Whether the broker writes extension units."""
         configured = self.settings.extends_units
@@ -320,7 +325,7 @@ class BrokerStart:
             if world.in_rocksdb
             else Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
             Folder(batches, layout, files, world.topics, is_batch=True),
-            rules, world.settings, world.is_batch_topic, world.topics,
+            rules, world.settings, world.is_batch, world.topics,
             self._rocksdb_folder() if self.combines else None,
         )  # fmt: skip
         self.queue_end = self._noted_end() if world.in_rocksdb else self._queue_end()
@@ -346,14 +351,16 @@ class BrokerStart:
         )  # fmt: skip
         if search is not None:
             self.queue_end = min(self.queue_end, self._noted_end())
-            if search.fails:
-                self._fails_to_load()
+            if search.fails:  # Source: CombineConsumeQueueStore#isMappedFileMatchedRecover
+                self._fails_to_load(
+                    "clients are served from RocksDB, which cannot be completed from the log files that are"
+                    " read"
+                )
         if not self.loaded.log:
             self.end = 0
 
-    def _fails_to_load(self) -> None:
-        """Recovery throws. Source: CombineConsumeQueueStore#isMappedFileMatchedRecover."""
-        error = "clients are served from RocksDB, which cannot be completed from the log files that are read"
+    def _fails_to_load(self, error: str) -> None:
+        """Recovery throws, and load() fails."""
         self.loaded.fails(error, None)
         self.loaded.recovers = False
         self.error, self.error_path = self.loaded.error, self.loaded.path
@@ -499,12 +506,15 @@ class BrokerStart:
 
         Raises:
             UnreadableError: a file cannot be read.
-            UnsupportedStoreError: there are batch queues, and queues are written twice.
         """
         dispatch, index = self.dispatch, self.index
         assert dispatch is not None and index is not None and self.end is not None
         reader = QueueReader(self.world.open_files)
         dispatch.finish()
+        if self.combines and dispatch.batch.states:
+            topic, _ = min(dispatch.batch.states)
+            self._fails_to_load(f"{NO_BATCH_QUEUES}: the log has messages of {topic}")
+            return
         if self.crashes:
             self.error = self.error or "OutOfMemoryError: a damaged size field is allocated"
         elif not self.loaded.log:
@@ -521,11 +531,6 @@ class BrokerStart:
                 for state in self.states().values():
                     reader.truncate(state, self.end)
             if self.combines:
-                if dispatch.batch.states:
-                    raise UnsupportedStoreError(
-                        "the consume queues are written twice, and there are batch queues",
-                        path=self.world.layout.root,
-                    )
                 self._settle_rocksdb(self.end)
         if not self.crashes:
             if not self.world.in_rocksdb:

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,11 +212,19 @@ def test_a_start_over_queues_that_are_written_twice(
         assert (files.second_queues, database.second_queues) == (database.queues, files.queues)
 
 
-def _fill(library: verdicts.Library, root: Path, settings: dict[str, object]) -> None:
-    """Make a store whose log has many files; one topic gets messages only at the beginning."""
+def _opened(
+    library: verdicts.Library, root: Path, settings: dict[str, object]
+) -> Callable[..., dict[str, Any]]:
+    """A store that the library has started over; what asks it."""
     call = library.program.call
     assert call("open", store=str(root), settings=settings) == {"load": True}
     call("start")
+    return call
+
+
+def _fill(library: verdicts.Library, root: Path, settings: dict[str, object]) -> None:
+    """Make a store whose log has many files; one topic gets messages only at the beginning."""
+    call = _opened(library, root, settings)
     for number in range(400):
         assert call("put", topic="Early" if number < 5 else "Late", queue_id=number % 2)["status"] == "PUT_OK"
     call("shutdown")
@@ -275,6 +284,105 @@ def _served(library: verdicts.Library, topic: str, queue_id: int) -> tuple[tuple
         if answer["next"] <= offset or answer["next"] >= answer["max"] and not answer["count"]:
             return (answer["min"], answer["max"]), got
         offset = answer["next"]
+
+
+BATCH_TOPIC = {
+    "topicName": "Inner", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+    "attributes": {"queue.type": "BatchCQ"},
+}  # fmt: skip
+
+
+def _with_batch_topic(root: Path) -> Path:
+    """The folder of a store that has no file but a topics.json with a topic of batch queues."""
+    (root / "config").mkdir(parents=True)
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    table = {"dataVersion": version, "topicConfigTable": {"Inner": BATCH_TOPIC}}
+    (root / "config/topics.json").write_text(json.dumps(table))
+    return root
+
+
+def test_batch_queues_are_not_written_twice(tmp_path: Path) -> None:
+    """5.4.0 fails: on such a message, on the files of such a queue, on a record that it dispatches."""
+    settings = SETTINGS | {"mapperFileSizeBatchConsumeQueue": 46_000}
+    twice = settings | {"rocksdbCQDoubleWriteEnable": "true"}
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, _with_batch_topic(tmp_path / "twice"), twice)
+        assert call("put", topic="Plain", queue_id=0)["status"] == "PUT_OK"
+        with pytest.raises(LabError, match="ClassCastException"):
+            call("put", topic="Inner", queue_id=0, inner=3)
+        call("shutdown")
+        root = _with_batch_topic(tmp_path / "files")
+        call = _opened(library, root, settings)
+        call("put", topic="Plain", queue_id=0)
+        call("put", topic="Inner", queue_id=0, inner=3)
+        call("shutdown")
+        for number in range(2):
+            conf = conf_of(root, twice)
+            with Store.open(root, broker_conf=conf) as store:
+                found = predict(store, "5.4")
+            copy = copy_tree(root, tmp_path / f"copy{number}")
+            assert library.program.call("open", store=str(copy), settings=twice) == {"load": False}
+            assert not found.loads and "fails on every batch queue" in (found.load_error or "")
+            library.close()
+            shutil.rmtree(root / "batchconsumequeue", ignore_errors=True)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+def test_batch_records_in_rocksdb_have_one_unit_each(version: str, tmp_path: Path) -> None:
+    """The next message after a start gets the queue offset after that of the last record, a used one."""
+    root, settings = _with_batch_topic(tmp_path / "store"), ROCKSDB
+    with libraries(version, tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, settings)
+        counts = 3, 2, 1, 4, 3
+        places = [call("put", topic="Inner", queue_id=0, inner=count)["queueOffset"] for count in counts]
+        assert places == [0, 3, 5, 6, 10]
+        call("shutdown")
+        assert verify_finds(root, conf_of(root, settings)) == []
+        for is_lost in (False, True):
+            if is_lost:
+                is_gone(root / "consumequeue")
+                assert run("rebuild", root, "--broker-conf", conf_of(root, settings), "--apply") == EXIT_OK
+            with Store.open(root, broker_conf=conf_of(root, settings)) as store:
+                queue = predict(store, "5.3" if version == "5.3.3" else "5.4").queues["Inner", 0]
+            call = _opened(library, root, settings)
+            assert _served(library, "Inner", 0)[0] == (queue.min_after, queue.max_after)
+            assert (queue.min_after, queue.max_after) == (3, places[-1] + 1)
+            gap = call("get", topic="Inner", queue_id=0, offset=4, max=32)
+            assert (gap["status"], gap["next"]) == ("OFFSET_FOUND_NULL", 0)  # a consumer begins again
+            places.append(call("put", topic="Inner", queue_id=0, inner=2)["queueOffset"])
+            assert places[-1] == queue.max_after
+            call("shutdown")
+            assert verify_finds(root, conf_of(root, settings)) == []
+
+
+def test_a_start_after_a_kill_leaves_a_gap(tmp_path: Path) -> None:
+    """The units in memory are lost, and 5.4 reads ten files: what lies before the gap is out of reach too."""
+    root, settings = tmp_path / "store", ROCKSDB | SMALL_LOG
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, settings)
+        for number in range(100):
+            call("put", topic="A" if number else "Early", queue_id=0)
+        call("shutdown")
+        call = _opened(library, root, settings)
+        for number in range(600):
+            call("put", topic="A" if number else "Lost", queue_id=0)
+        library.close()
+        conf = conf_of(root, settings)
+        with Store.open(root, broker_conf=conf) as store:
+            found = predict(store, "5.4")
+        copy = copy_tree(root, tmp_path / "copy")
+        call = _opened(library, root, settings)
+        for topic in ("A", "Early", "Lost"):
+            queue = found.queues[topic, 0]
+            assert _served(library, topic, 0)[0] == (queue.min_after, queue.max_after), topic
+            assert call("put", topic=topic, queue_id=0)["queueOffset"] == queue.max_after
+        assert found.queues["A", 0].min_after > 99 and found.queues["Lost", 0].lost
+        library.close()
+        assert run("recover", copy, "--broker-conf", conf_of(copy, settings), "--apply", "--yes") == EXIT_OK
+        call = _opened(library, copy, settings)  # all of them are served if rmqtool comes first
+        for topic, end in (("A", 698), ("Early", 1), ("Lost", 1)):
+            assert _served(library, topic, 0)[0] == (0, end)
+            assert call("put", topic=topic, queue_id=0)["queueOffset"] == end
 
 
 def test_a_broker_answers_from_an_index_that_was_built(cases: Library, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Damage to one side of consume queues that are written twice, in files and in RocksDB."""
+"""Consume queues in files and in RocksDB: damage to one side of those that are written twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, EndKey, end_key, unit_key
 from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
 from tests.support.rocksdb_databases import write_ahead_log
 
 _UNIT_SIZE = 20
@@ -70,3 +72,14 @@ def begin_of_record(root: Path, number: int) -> int:
     """The physical offset of a record of the log."""
     with Store.open(root) as store:
         return [found.physical_offset for found in store.messages()][number]
+
+
+def with_batches(root: Path) -> list[int]:
+    """A store with a topic of batch queues; the queue offsets of its batch records, of 3 messages each."""
+    inner = [NewMessage(topic="Inner", body=b"x", queue_id=0) for _ in range(3)]
+    with StoreWriter.create(root, "5.4", auto_create_queues=1, commit_log_file_size=65536) as writer:
+        writer.topics.add("Inner", 1, attributes={"queue.type": "BatchCQ"})
+        for _ in range(4):
+            writer.put(NewMessage(topic="Plain", body=b"x", queue_id=0))
+            writer.put_batch(inner)
+    return [0, 3, 6, 9]

@@ -118,7 +118,12 @@ class QueueCheck:
         """Called with records of a queue in physical order, from any thread."""
 
     def is_batch(self, key: Key, sys_flag: int) -> bool:
-        """Whether a queue is a batch queue: by its topic, or by the flags of a record."""
+        """Whether a queue is a batch queue: by its topic, or by the flags of a record. None is in RocksDB.
+
+        Source: RocksDBConsumeQueueStore#findOrCreateConsumeQueue, DispatchEntry#from.
+        """
+        if not self.context.layout.has_queues_in_files:
+            return False
         return key[0] in self._batch_topics or bool(sys_flag & INNER_BATCH)
 
     def units_of(self, queue: QueueFiles, offsets: np.ndarray, reader: UnitReader) -> np.ndarray:
@@ -322,7 +327,7 @@ class Comparison:
             (self._names[number >> 32], _signed(number & 0xFFFFFFFF))
             for number in rows.queue[starts].tolist()
         ]
-        groups = _Groups(keys, starts, stops, rows)
+        groups = _Groups(keys, starts, stops, rows, in_rocksdb=not self._layout.has_queues_in_files)
         self._compare(groups)
         for key, span in groups.spans():
             self._spans.add(key, span)
@@ -464,10 +469,14 @@ class _Groups:
         kinds: per record a `UnitFault`, `_RIGHT` or `_REPORTED`.
         offsets: the queue offset of each record, of a batch that of its first message.
         steps: how many queue offsets it has.
+        in_rocksdb: the queues are in RocksDB only.
     """
 
-    def __init__(self, keys: Sequence[Key], starts: np.ndarray, stops: np.ndarray, rows: Columns) -> None:
+    def __init__(
+        self, keys: Sequence[Key], starts: np.ndarray, stops: np.ndarray, rows: Columns, *, in_rocksdb: bool
+    ) -> None:
         self.keys, self.starts, self.stops, self.rows = keys, starts, stops, rows
+        self.in_rocksdb = in_rocksdb
         self.offsets, self.steps = rows.queue_offset, np.ones(len(rows.queue), np.int64)
         self.kinds = np.full(len(rows.queue), _RIGHT, np.int8)
         self._of_batches: set[int] = set()
@@ -488,10 +497,16 @@ class _Groups:
         """Each queue with what was found of it."""
         rows, starts, last = self.rows, self.starts, self.stops - 1
         follows = self.offsets[1:] == self.offsets[:-1] + self.steps[:-1]
+        breaks = ~follows
+        leaves_out = self._leave_out()
+        if leaves_out.any():
+            forward = self.offsets[1:] > self.offsets[:-1]
+            breaks &= ~(forward & np.repeat(leaves_out, self.stops - starts)[1:])
         same_queue = rows.queue[1:] == rows.queue[:-1]
         ends = rows.physical_offset + rows.size
         spans = [
-            Span(count, first, physical, clock_back, after + step, end, number in self._of_batches)
+            Span(count, first, physical, clock_back, after + step, end, number in self._of_batches,
+                 leaves_out=bool(leaves_out[number]))
             for number, (count, first, physical, clock_back, after, step, end) in enumerate(
                 zip(
                     (self.stops - starts).tolist(), self.offsets[starts].tolist(),
@@ -500,10 +515,18 @@ class _Groups:
                 )
             )
         ]  # fmt: skip
-        self._add_breaks(spans, np.flatnonzero(same_queue & ~follows) + 1, ends)
+        self._add_breaks(spans, np.flatnonzero(same_queue & breaks) + 1, ends)
         changes = (self.kinds[1:] != self.kinds[:-1]) | ~follows | ~same_queue
         self._add_runs(spans, np.append(0, np.flatnonzero(changes) + 1), ends)
         return zip(self.keys, spans, strict=True)
+
+    def _leave_out(self) -> np.ndarray:
+        """Which queues have batch records that have one unit each, shape (queues,). See `Span`."""
+        if not self.in_rocksdb:
+            return np.zeros(len(self.keys), bool)
+        inner = (self.rows.sys_flag & INNER_BATCH) != 0
+        found: np.ndarray = np.logical_or.reduceat(inner, self.starts)
+        return found
 
     def _add_breaks(self, spans: Sequence[Span], places: np.ndarray, ends: np.ndarray) -> None:
         rows, before = self.rows, places - 1

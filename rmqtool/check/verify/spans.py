@@ -71,7 +71,8 @@ class Span:
     """One queue within one window, or, added up, within the log so far.
 
     `first` and `next` are queue offsets, `end` is after the last record; `matched` are half-open
-    ranges of queue offsets whose units are right.
+    ranges of queue offsets whose units are right. `leaves_out`: batch records in RocksDB, which have one unit
+    each and leave out the queue offsets of their other messages, so that a jump forward is no break.
     """
 
     count: int
@@ -84,10 +85,12 @@ class Span:
     matched: list[tuple[int, int]] = field(default_factory=list)
     mismatches: list[Mismatch] = field(default_factory=list)
     breaks: list[Break] = field(default_factory=list)
+    leaves_out: bool = False
 
     def append(self, span: Span) -> None:
         """Add what comes next in the log."""
-        if span.first != self.next:
+        self.leaves_out |= span.leaves_out
+        if span.first < self.next or (span.first > self.next and not self.leaves_out):
             self._add_break(
                 Break(span.first_physical, span.first, self.next, self.end, span.first_clock_back)
             )

@@ -18,6 +18,7 @@ import org.apache.rocketmq.store.*; // and here in 4.x
 final class Serving {
     private static final InetSocketAddress HOST = new InetSocketAddress("127.0.0.1", 10911);
     private static final int MESSAGES = 32;
+    private static final int INNER_BATCH_FLAG = 1 << 7; // MessageSysFlag of 5.x
 
     private Serving() {
     }
@@ -89,13 +90,17 @@ final class Serving {
         }
     }
 
-    /** Put a message to a queue; the answer is where it went. */
-    static Object put(DefaultMessageStore store, String topic, int queueId) {
+    /** Put a message to a queue, or a batch record of `inner` messages; the answer is where it went. */
+    static Object put(DefaultMessageStore store, String topic, int queueId, int inner) {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
         message.setTopic(topic);
         message.setQueueId(queueId);
         message.setBody("put by the lab".getBytes(StandardCharsets.UTF_8));
         message.setKeys("lab-put");
+        if (inner > 0) {
+            message.setSysFlag(INNER_BATCH_FLAG);
+            MessageAccessor.putProperty(message, "INNER_NUM", Integer.toString(inner));
+        }
         message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
         message.setBornTimestamp(System.currentTimeMillis());
         message.setBornHost(HOST);

@@ -68,7 +68,8 @@ public final class StoreLibrary extends Commands {
             case "serve":
                 return Serving.serve(store, Paths.get(command.text("output")));
             case "put":
-                return Serving.put(store, command.text("topic"), command.integer("queue_id"));
+                return Serving.put(store, command.text("topic"), command.integer("queue_id"),
+                    command.has("inner") ? command.integer("inner") : 0);
             case "clean":
                 return Serving.clean(store);
             case "used_ratio":
@@ -89,7 +90,9 @@ public final class StoreLibrary extends Commands {
         values.setProperty("storePathCommitLog", Paths.get(root, "commitlog").toString());
         MixAll.properties2Object(values, config);
         config.setHaListenPort(0);
-        store = make(config, new BrokerStatsManager("lab", true), new BrokerConfig());
+        Class<?> kind = "defaultRocksDB".equals(settings.get("storeType"))
+            ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
+        store = make(kind, config, new BrokerStatsManager("lab", true), new BrokerConfig());
         return store.load();
     }
 
@@ -103,8 +106,8 @@ public final class StoreLibrary extends Commands {
     }
 
     /** 5.x wants the topics as well: they say which of them have batch queues. */
-    private static DefaultMessageStore make(Object... first) throws Exception {
-        Constructor<?> maker = DefaultMessageStore.class.getConstructors()[0];
+    private static DefaultMessageStore make(Class<?> kind, Object... first) throws Exception {
+        Constructor<?> maker = kind.getConstructors()[0];
         List<Object> arguments = new ArrayList<>(List.of(first[0], first[1]));
         arguments.add(null);
         arguments.add(first[2]);

@@ -19,7 +19,14 @@ from rmqtool.read.store import Store
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library
 from tests.support.trees import unchanged
-from tests.support.two_sides import begin_of_record, cut_database, cut_log, lose_database, lose_files
+from tests.support.two_sides import (
+    begin_of_record,
+    cut_database,
+    cut_log,
+    lose_database,
+    lose_files,
+    with_batches,
+)
 
 ONE = "kind_rocksdb_540"
 FILES = "kind_rocksdb_540_files"
@@ -94,6 +101,23 @@ def test_units_that_are_missing_in_the_middle_stay_so(cases: Library, tmp_path: 
     for found in starts(root).values():
         queue = found.queues["TopicA", 0]
         assert (queue.min_after, queue.max_after, queue.unreachable) == (0, 30, 3)
+
+
+def test_the_first_unit_is_searched_by_bisection(cases: Library, tmp_path: Path) -> None:
+    """A broker was seen to take a missing unit for an expired one: units before the gap are not served."""
+    root = cases.copy(ONE, tmp_path / "store")
+    gone = [(0, unit_key("TopicA", 0, number), None) for number in (14, 15, 20)]
+    log = write_ahead_log([*gone, (1, end_key(EndKey("TopicA", False, 0)), None)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    for found in starts(root).values():
+        queue = found.queues["TopicA", 0]
+        assert (queue.min_after, queue.max_after, queue.unreachable) == (16, 30, 17)
+        assert any("1, for example TopicA/0" in note and "never passes it" in note for note in found.notes)
+    log = write_ahead_log([*gone, (1, end_key(EndKey("TopicA", False, 0)), struct.pack(">qq", 26, 3))])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    for found in starts(root).values():  # a noted one counts
+        queue = found.queues["TopicA", 0]
+        assert (queue.min_after, queue.max_after, queue.unreachable) == (3, 30, 6)
 
 
 @pytest.mark.parametrize(("abort", "lost"), [(False, 1), (True, 0)])
@@ -218,6 +242,36 @@ def test_the_log_is_searched_only_a_few_files_further_for_rocksdb(cases: Library
 def test_queue_offsets_from_rocksdb_are_not_predicted(setting: str, cases: Library, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedStoreError, match="twice"):
         twice(cases, tmp_path / "store", lambda root: None, setting)
+
+
+def test_batch_records_in_rocksdb(tmp_path: Path) -> None:
+    """Each has one unit, at its queue offset; the next message gets the one after that of the last."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    offsets = with_batches(root)
+    shutil.rmtree(root / "consumequeue")
+    (root / "abort").write_text("1")
+    conf.write_text("storeType=defaultRocksDB\nmappedFileSizeCommitLog=65536\n")
+    with Store.open(root, broker_conf=conf) as store:
+        for found in predict_all(store):
+            queue = found.queues["Inner", 0]
+            assert found.loads and found.units_added == 8 and not found.files_made
+            assert queue.max_after == offsets[-1] + 1
+            assert (queue.min_after, queue.unreachable) == (9, 3)  # bisection meets no other unit
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_5_4_fails_on_batch_queues_that_it_would_write_twice(has_files: bool, tmp_path: Path) -> None:
+    """Its library was seen to throw: on their files, or on a record that it dispatches."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with_batches(root)
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\nmappedFileSizeCommitLog=65536\n")
+    if not has_files:
+        shutil.rmtree(root / "batchconsumequeue")
+    with unchanged(root), Store.open(root, broker_conf=conf) as store:
+        _, old, new = predict_all(store)
+    assert old.loads and not new.loads and "fails on every batch queue" in (new.load_error or "")
+    assert new.load_path == ("batchconsumequeue/Inner/0" if has_files else None)
+    assert has_files or "messages of Inner" in (new.load_error or "")
 
 
 def test_brokers_that_do_not_write_twice_ignore_the_database(cases: Library) -> None:

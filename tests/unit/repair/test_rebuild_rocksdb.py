@@ -33,7 +33,7 @@ from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library, case
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import copy_tree, tree_rows, unchanged
-from tests.support.two_sides import begin_of_record, cut_database, cut_log, lose_database
+from tests.support.two_sides import begin_of_record, cut_database, cut_log, lose_database, with_batches
 from tests.support.whole_store import codes_of, findings_of, report_of
 
 pytestmark = pytest.mark.usefixtures("json_lines")
@@ -374,6 +374,24 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
     first = min(number for number in range(900) if unit_key("New", 0, number) in after[UNITS])
     assert 100 < first < 800 and {key: before[UNITS][key] for key in after[UNITS]} == after[UNITS]
     assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+
+
+def test_batch_records(tmp_path: Path) -> None:
+    """As brokers write them: one unit each, at their queue offsets, which leave out numbers."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    offsets = with_batches(root)
+    conf.write_text(OF_ROCKSDB)
+    for name in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(root / name)
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    with Store.open(root, broker_conf=conf) as store:
+        assert [number for number, _ in store.queues["Inner", 0].units()] == offsets
+        assert store.max_offset("Inner", 0) == offsets[-1] + 1
+    assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+    log = write_ahead_log([(0, unit_key("Inner", 0, 6), None)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    found = [each.row() for each in findings_of(root)]
+    assert [(row["problem"], row["detail"]["queue_offset"]) for row in found] == [("CQ02", 6)]
 
 
 LOCK_HOLDER = """
