@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -386,7 +386,7 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
             " until it is as long as before"
         )
     if start.error is None and (start.world.in_rocksdb or start.combines) and start.loaded.log:
-        notes += _notes_on_rocksdb(start)
+        notes += _notes_on_rocksdb(start, queues)
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
             "this version does not support the queues of batchconsumequeue: it loses them and their messages"
@@ -420,38 +420,52 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
     return notes
 
 
-def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
+def _named(keys: Iterable[QueueKey]) -> str:
+    """How many queues, and the first of them; empty without any."""
+    found = sorted(keys)
+    return f", {len(found)}, for example {found[0][0]}/{found[0][1]}" if found else ""
+
+
+def _notes_on_rocksdb(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> Iterator[str]:
     """Records that a start does not dispatch although their unit is missing, and what that costs.
 
     A broker sends a consumer that asks for a missing unit to RocksDBConsumeQueue#rollNextFile, which is 0.
     Source: DefaultMessageStore#getMessage; spec 06 2.6, 2.7.
     """
+    assert start.dispatch is not None
     if start.initialized:
         yield (
             f"queues in RocksDB that end elsewhere than in files, {start.initialized}, get the ends of the"
             " files and lose their older units. A broker that serves clients from RocksDB"
             " (combineCQPreferCQType) then has only newer messages"
         )
-    with_gaps = sorted(
-        f"{topic}/{queue_id}"
-        for folder in start.folders(served=True)
-        for (topic, queue_id), state in folder.states.items()
-        if len(getattr(state, "served", ())) > 1
+    served = start.folders(served=True)
+    with_gaps = _named(
+        key for each in served for key, state in each.states.items() if len(getattr(state, "served", ())) > 1
     )
     if with_gaps:
         yield (
-            f"queues in RocksDB that lack units between others, {len(with_gaps)}, for example {with_gaps[0]}:"
-            " a consumer that comes to such a gap begins again at the start of the queue, and never passes it"
+            f"queues in RocksDB that lack units between others{with_gaps}: a consumer that comes to such a"
+            " gap begins again at the start of the queue, and never passes it"
         )
-    racing = sorted(
-        f"{topic}/{queue_id}"
-        for folder in (start.dispatch.folders() if start.dispatch is not None else ())
-        for topic, queue_id in getattr(folder, "racing", ())
+    stale = _named(key for each in served for key in getattr(each, "stale", ()))
+    if stale:
+        yield (
+            f"queues in RocksDB that keep units of lost records{stale}: their consumers get the bytes that"
+            " new messages put there"
+        )
+    used = _named(
+        key
+        for key, each in queues.items()
+        if 0 < each.max_after < (0 if each.log_max is None else each.log_max)
     )
+    if used:
+        yield f"queues whose next messages get queue offsets that messages in the log have{used}"
+    racing = _named(key for each in start.dispatch.folders() for key in getattr(each, "racing", ()))
     if racing:
         yield (
-            f"{len(racing)} queues in RocksDB may keep the ends of lost records, among them {racing[0]}: that"
-            " depends on which thread of the broker is faster"
+            f"queues in RocksDB that may keep the ends of lost records{racing}: that depends on which thread"
+            " of the broker is faster"
         )
     noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
     if max(noted, 0) < first and start.combines:

@@ -86,6 +86,7 @@ class RocksdbFolder(Folder):
     Attributes:
         racing: queues that keep their old ends if the thread is faster that writes dispatched units: their
             end then hides from the cut that there is something to cut.
+        stale: queues that keep units of records that the log has lost.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class RocksdbFolder(Folder):
     ) -> None:
         self.queues = queues
         self.racing: set[QueueKey] = set()
+        self.stale: set[QueueKey] = set()
         states: dict[QueueKey, QueueState] = {}
         if queues is not None:
             use(queues)
@@ -157,8 +159,9 @@ class RocksdbFolder(Folder):
                 low, state.top = self._cut_end(state.queue, low, start, end)
                 if dispatches and state.top != state.queue.end:
                     self.racing.add((state.topic, state.queue_id))
-                if not there:  # units without records stay
-                    there = [(state.queue.first, state.top)] if state.top > state.queue.first else []
+                if not there and state.top > state.queue.first:  # units without records stay
+                    there = [(state.queue.first, state.top)]
+                    self.stale.add((state.topic, state.queue_id))
             state.units = merged([*there, *state.dispatched])
             self.admitted += _count(state.units) - _count(there)
             low = _searched_min(state.units, noted_at, state.top) if low is None else low

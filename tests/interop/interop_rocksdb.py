@@ -286,6 +286,52 @@ def _served(library: verdicts.Library, topic: str, queue_id: int) -> tuple[tuple
         offset = answer["next"]
 
 
+def test_a_queue_whose_records_have_expired_goes_on(tmp_path: Path) -> None:
+    """Double writing begins late, the database is lost and built again: no queue offset is used twice."""
+    root, settings = tmp_path / "store", SETTINGS | SMALL_LOG
+    twice = settings | {"rocksdbCQDoubleWriteEnable": "true"}
+    only = settings | {"storeType": "defaultRocksDB"}
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        _fill(library, root, settings)
+        sorted((root / "commitlog").iterdir())[0].unlink()
+        _opened(library, root, twice)("shutdown")
+        codes = {row.split()[0] for row in verify_finds(root, conf_of(root, twice))}
+        assert not {code for code in codes if code.startswith(("RD", "CQ"))}
+        for path in (root / "consumequeue").iterdir():
+            if path.is_file() and path.name != "IDENTITY":
+                path.unlink()
+        run("rebuild", root, "--broker-conf", conf_of(root, twice), "--apply", "--quiet")
+        with Store.open(root, broker_conf=conf_of(root, only)) as store:
+            found = predict(store, "5.4")
+        call = _opened(library, root, only)
+        for topic, queue_id, end in (("Early", 0, 3), ("Early", 1, 2), ("Late", 0, 197)):
+            queue = found.queues[topic, queue_id]
+            assert _served(library, topic, queue_id)[0] == (queue.min_after, queue.max_after)
+            assert call("put", topic=topic, queue_id=queue_id)["queueOffset"] == queue.max_after == end
+        call("shutdown")
+
+
+def test_a_queue_that_keeps_units_of_lost_records(tmp_path: Path) -> None:
+    """The end of the log is lost, with all messages of a queue: its consumers get what then lies there."""
+    root = tmp_path / "store"
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, ROCKSDB)
+        places = [call("put", topic="A" if number < 5 else "B", queue_id=0) for number in range(8)]
+        call("shutdown")
+        cut_log(root, places[5]["physicalOffset"])
+        with Store.open(root, broker_conf=conf_of(root, ROCKSDB)) as store:
+            found = predict(store, "5.4")
+        assert any("lost records, 1, for example B/0" in note for note in found.notes)
+        call = _opened(library, root, ROCKSDB)
+        span, got = _served(library, "B", 0)
+        assert span == (found.queues["B", 0].min_after, found.queues["B", 0].max_after) and not got
+        again = call("put", topic="A", queue_id=0)
+        assert again["physicalOffset"] == places[5]["physicalOffset"]
+        assert _served(library, "B", 0)[1] == {again["physicalOffset"]}
+        assert call("put", topic="B", queue_id=0)["queueOffset"] == found.queues["B", 0].max_after
+        call("shutdown")
+
+
 BATCH_TOPIC = {
     "topicName": "Inner", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
     "attributes": {"queue.type": "BatchCQ"},

@@ -7,8 +7,10 @@
     queues that are written twice                      RD05 where the two differ, RD12 where one lacks units
 
 A database that cannot be opened is found by the pass `files`. Not wrong: a `min` that is missing or stale,
-units above `max` after a cut of the log, units below the minimum of the log, and an end that was noted before
-the end of the log, as a running or killed broker leaves it. Source: spec 06 2.3, 2.5, 2.8.
+units above `max` after a cut of the log, units below the minimum of the log, a `max` whose unit has expired
+or whose queue a broker has initialized, and an end that was noted before the end of the log, as a running or
+killed broker leaves it. Source: spec 06 2.3, 2.5, 2.8; RemoveConsumeQueueCompactionFilter,
+RocksDBConsumeQueue#initializeWithOffset.
 """
 
 from __future__ import annotations
@@ -125,7 +127,11 @@ def _ends(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
         if not 0 <= end.queue_offset < OFFSET_LIMIT:
             yield finding("RD02", name, None, None, **place)
             continue
+        if queues.is_initialized(topic, queue_id):
+            continue
         value = queues.database.get(UNITS, unit_key(topic, queue_id, end.queue_offset))
+        if value is None and end.physical_offset < context.log_start:
+            continue
         if value is None or len(value) != UNIT_VALUE.size:
             yield finding("RD02", name, None, None, **place, unit="missing")
             continue

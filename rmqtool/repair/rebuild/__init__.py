@@ -19,7 +19,7 @@ The log is the truth; correct files are not touched. Source: spec 02 sections 3,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +162,8 @@ def plan_rebuild(
     tasks, of_index, unmended = _tasks(found, in_files, is_final=is_final)
     database = None
     if queues and is_whole:
-        database, left = _database(found, wrong, deleted, tasks, is_final=is_final)
+        committed = _committed(store)
+        database, left = _database(found, wrong, deleted, tasks, committed, is_final=is_final)
         unmended += left
     index_database, left = _index_database(found)
     unmended += left
@@ -204,6 +205,7 @@ def _rebuild(
         warnings=(
             *_warnings(found, tasks),
             *_lost_with_index(found, index_database),
+            *_warnings_on_database(database),
             *guessed.values(),
             *due_times,
         ),
@@ -245,6 +247,7 @@ def _database(
     wrong: dict[Key, list[str]],
     deleted: Sequence[Key],
     in_files: Sequence[QueueTask],
+    committed: Mapping[Key, int],
     *,
     is_final: bool,
 ) -> tuple[DatabaseTask | None, tuple[Unmended, ...]]:
@@ -257,11 +260,25 @@ def _database(
     of_queues = {} if found.view.layout.has_queues_in_files else wrong
     # What is written twice changes twice.
     codes = [code for codes in of_queues.values() for code in codes] or (["RD05"] if in_files else [])
-    task = database_task(found, codes, deleted, is_final=is_final)
+    task = database_task(found, codes, deleted, committed, is_final=is_final)
     if task is None or isinstance(task, Unmended):
         return None, () if task is None else (task,)
     reason = _unreadable_log(found)
     return (task, ()) if reason is None else (None, (Unmended("consumequeue", task.problems, reason),))
+
+
+def _committed(store: Store) -> dict[Key, int]:
+    """The largest committed offset of each queue, if nothing else shows where queues in RocksDB ended."""
+    from rmqtool.read.consumer_offsets import known_offsets
+
+    layout = store.layout
+    if layout.has_queues_in_files or layout.rocksdb is not None:
+        return {}
+    largest: dict[Key, int] = {}
+    for (topic, _), offsets in known_offsets(store)[0].items():
+        for queue_id, offset in offsets.items():
+            largest[topic, queue_id] = max(largest.get((topic, queue_id), 0), offset)
+    return largest
 
 
 def _index_database(found: Survey) -> tuple[IndexDatabaseTask | None, tuple[Unmended, ...]]:
@@ -409,6 +426,36 @@ def _lost_with_index(found: Survey, task: IndexDatabaseTask | None) -> Iterator[
     ]
     if task is not None and lost:
         yield f"{SIDE_FOLDER} is missing: its {' and '.join(lost)} are lost, only the index is made again"
+
+
+def _warnings_on_database(task: DatabaseTask | None) -> Iterator[str]:
+    """Warnings about queue offsets in RocksDB: without a message, of several messages, without a unit.
+
+    Source: DefaultMessageStore#getMessage, RocksDBConsumeQueue#rollNextFile.
+    """
+    if task is None:
+        return
+    for (topic, queue_id), shape in task.shapes.items():
+        for gap in shape.gaps:
+            yield (
+                f"no message of the log has the {gap.stop - gap.first} queue offsets from {gap.first} on of"
+                f" {topic}/{queue_id}: a broker with queues in RocksDB sends a consumer that comes to them"
+                f" back to the start of the queue, until its group is set to {gap.stop} (rmqtool"
+                " reset-offset)"
+            )
+        if shape.repeats:
+            yield (
+                f"messages of {topic}/{queue_id} have queue offsets that earlier ones have, at"
+                f" {shape.repeats} places: the first message keeps the queue offset, and no consumer gets the"
+                " others"
+            )
+    if task.committed:
+        topic, queue_id = task.committed[0]
+        yield (
+            f"queues without messages in the log, {len(task.committed)}, for example {topic}/{queue_id}: only"
+            " committed offsets show where they ended. Their next messages get the largest of these as queue"
+            " offsets, so that no group misses one"
+        )
 
 
 def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:

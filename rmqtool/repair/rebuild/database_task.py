@@ -5,16 +5,18 @@ dispatched record of the log, the end `max` of each queue, and the end of dispat
 So a start after it dispatches nothing, and loses none of the units that its own rebuild loses: those of the
 first record, and of all but the newest ten files (spec 06 2.6).
 
-    a queue without records in the log    keeps its ends, and its newest unit, from the former database
-    numbers are left out                  have no unit; a broker passes over them
+    a queue without records in the log    keeps its ends, and its newest unit, from the former database; if
+                                          that lacks it, both ends are where it ends in files or, without
+                                          files, at the largest committed offset: no number is used again
+    numbers are left out                  have no unit: consumers do not pass such a gap
     numbers repeat                        as in files: the first record keeps the number
 
-Source: RocksDBConsumeQueueStore; spec 06 2.2 to 2.8.
+Source: RocksDBConsumeQueueStore, RocksDBConsumeQueue#initializeWithOffset; spec 06 2.2 to 2.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +68,7 @@ class DatabaseTask:
         kept: rows (column family, key, value) of the present one for queues without records in the log.
         end: the end of dispatch, a physical offset.
         old: names and sizes of the present one's files.
+        committed: queues that begin at the largest committed offset.
     """
 
     problems: tuple[str, ...]
@@ -73,6 +76,7 @@ class DatabaseTask:
     kept: tuple[Row, ...]
     end: int
     old: Files
+    committed: tuple[Key, ...] = ()
 
     @property
     def units(self) -> int:
@@ -90,14 +94,16 @@ class DatabaseTask:
 
 
 def database_task(
-    survey: Survey, wrong: Collection[str], deleted: Collection[Key], *, is_final: bool
-) -> DatabaseTask | Unmended | None:
+    survey: Survey, wrong: Collection[str], deleted: Collection[Key], committed: Mapping[Key, int], *,
+    is_final: bool,
+) -> DatabaseTask | Unmended | None:  # fmt: skip
     """The task for the database of a store; None if nothing is wrong with it.
 
     Args:
         survey: the log and what the queues hold now.
         wrong: codes of what is wrong with the queues in it.
         deleted: queues that are not created.
+        committed: the largest committed offset of each queue; empty if they are not needed.
         is_final: damage in the log stays.
 
     Raises:
@@ -122,12 +128,43 @@ def database_task(
     }
     queues = layout.consume_queues if layout.rocksdb is not None else {}
     for key, shape in shapes.items():
-        reason = refusal(survey, key, shape, queues.get(key), is_final=is_final)
+        reason = refusal(survey, key, shape, queues.get(key), is_final=is_final, is_alone=False)
         if reason is not None:
             return Unmended(FOLDER, problems, f"{key[0]}/{key[1]}: {reason}", *key)
     old = present_files(part.path, "queues")
     kept = () if layout.rocksdb is None else tuple(_kept(survey, layout.rocksdb, shapes, deleted))
-    return DatabaseTask(problems, shapes, kept, survey.end, old)
+    known = {*shapes, *deleted}
+    if layout.rocksdb is not None:
+        known.update((topic, queue_id) for topic, is_max, queue_id in layout.rocksdb.ends if is_max)
+    begun = dict(_begun(survey, committed, known))
+    kept += tuple(row for key, end in sorted(begun.items()) for row in _initialized(key, end))
+    return DatabaseTask(
+        problems, shapes, kept, survey.end, old, tuple(sorted(begun.keys() & committed.keys()))
+    )
+
+
+def _begun(survey: Survey, committed: Mapping[Key, int], known: Collection[Key]) -> Iterator[tuple[Key, int]]:
+    """Queues without records in the log that the former database lacks, with the end that they had."""
+    layout = survey.view.layout
+    ends = dict(committed)
+    if layout.has_queues_in_files:
+        ends |= {key: expired_end(units) for key, units in survey.units.units.items() if units.last >= 0}
+    for key, end in ends.items():
+        is_plain = key not in layout.batch_queues and key[0] not in survey.batch_topics
+        if (
+            is_plain
+            and key not in known
+            and 0 < end < OFFSET_LIMIT
+            and not survey.context.lacks_topic(key[0])
+        ):
+            yield key, end
+
+
+def _initialized(key: Key, end: int) -> Iterator[Row]:
+    """The rows of a queue without units whose next message gets the queue offset `end`."""
+    topic, queue_id = key
+    for is_max, queue_offset in ((False, end), (True, end - 1)):
+        yield ENDS, end_key(EndKey(topic, is_max, queue_id)), END_VALUE.pack(0, queue_offset)
 
 
 def _kept(
@@ -140,6 +177,9 @@ def _kept(
     for (topic, is_max, queue_id), end in sorted(queues.ends.items()):
         key = topic, queue_id
         if not is_max or key in shapes or key in deleted or not 0 <= end.queue_offset < OFFSET_LIMIT:
+            continue
+        if queues.is_initialized(*key):
+            yield from _initialized(key, end.queue_offset + 1)
             continue
         units = survey.units.units.get(key)
         last = end.queue_offset if units is None or units.last < 0 else expired_end(units) - 1

@@ -7,7 +7,8 @@ A queue's numbers are the queue offsets in its records: unit k stands at byte k 
     numbers are left out               fillers keep the place; with damage between, the log must be repaired
                                        first, unless no unit of the queue is left at all
     a record is misrouted              the log must be repaired first
-    numbers repeat                     the first record keeps the number; a queue that has files is left alone
+    numbers repeat                     the first record keeps the number; a queue that has files is left
+                                       alone, but not one of a database, which is built as a whole
 
 Units of expired records precede that of the first record which the log still has. Missing ones are replaced
 by fillers, so that the numbering continues. Source: spec 02 sections 5.3, 7.4, 15.2.
@@ -229,8 +230,10 @@ def _refusal_of_files(key: Key, old: QueueFiles | None) -> str | None:
     return None
 
 
-def refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
-    """Why a queue cannot be rebuilt; None if it can."""
+def refusal(
+    survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool, is_alone: bool = True
+) -> str | None:
+    """Why a queue cannot be rebuilt; None if it can. `is_alone`: the others can be without it."""
     if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
         return MISROUTED
     has_files = old is not None and bool(old.files)
@@ -243,7 +246,7 @@ def refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, i
         return "its records' queue offsets are not unit numbers"
     if has_files and shape.lost and not is_final:
         return "records of it are lost in damage of the log: repair that first (rmqtool recover)"
-    if has_files and shape.repeats:
+    if has_files and shape.repeats and is_alone:
         return f"its records' queue offsets repeat, at {shape.repeats} places"
     if not has_files or units is None:
         return None

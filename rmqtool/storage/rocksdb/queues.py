@@ -167,6 +167,18 @@ class RocksdbQueues(Storage):
                 found[topic, queue_id] = RocksdbQueue(topic, queue_id, prefix, first, stop)
         return dict(sorted(found.items()))
 
+    def is_initialized(self, topic: str, queue_id: int) -> bool:
+        """Whether both ends were set to where the next message goes, without any unit.
+
+        A broker does that with queues that it writes twice, if they end elsewhere than in files. Source:
+        RocksDBConsumeQueue#initializeWithOffset of 5.4.0.
+        """
+        newest = self.ends.get(format_.EndKey(topic, True, queue_id))
+        first = self.ends.get(format_.EndKey(topic, False, queue_id))
+        if newest is None or first is None:
+            return False
+        return newest.physical_offset == 0 and first.queue_offset == newest.queue_offset + 1
+
     def first_unit(self, prefix: bytes, start: int, stop: int) -> int:
         """The offset of the first unit in [start, stop); `stop` without one, `start` if damage hides it."""
         try:

@@ -152,6 +152,21 @@ def test_a_log_that_was_cut(cases: Library, tmp_path: Path) -> None:
     for found in starts(root).values():
         assert found.queues["TopicA", 0].max_after == 26 and found.queues["TopicB", 0].max_after == 14
         assert found.messages_unreachable == 0
+        assert any("keep units of lost records, 10, for example" in note for note in found.notes)
+
+
+def test_an_end_before_the_last_unit(cases: Library, tmp_path: Path) -> None:
+    """A broker takes the next queue offset from `max`, whatever units and log say."""
+    root = cases.copy(ONE, tmp_path / "store")
+    with Store.open(root) as store:
+        unit = store.queue("TopicB", 0).by_number(8)
+        assert unit is not None
+    behind = [(1, end_key(EndKey("TopicB", True, 0)), struct.pack(">qq", unit.physical_offset, 8))]
+    (root / "consumequeue/000900.log").write_bytes(write_ahead_log(behind))
+    for found in starts(root).values():
+        queue = found.queues["TopicB", 0]
+        assert (queue.max_after, queue.log_max, queue.unreachable) == (9, 14, 5)
+        assert any("that messages in the log have, 1, for example TopicB/0" in note for note in found.notes)
 
 
 def test_a_database_that_cannot_be_opened(cases: Library, tmp_path: Path) -> None:

@@ -475,6 +475,17 @@ def test_a_deleted_topic(cases: Library, tmp_path: Path) -> None:
     assert "CQ13" in codes_of(store)
 
 
+def test_the_ends_of_an_initialized_queue(cases: Library, tmp_path: Path) -> None:
+    """5.4 was seen to set both ends so when it begins to write twice: no unit is missing."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    gone = [(0, unit_key("TopicB", 0, number), None) for number in range(14)]
+    ends = [(1, end_key(EndKey("TopicB", True, 0)), struct.pack(">qq", 0, 13))]
+    for first, is_wrong in ((14, False), (13, True)):
+        least = (1, end_key(EndKey("TopicB", False, 0)), struct.pack(">qq", 0, first))
+        (store / "consumequeue/000900.log").write_bytes(write_ahead_log([*gone, *ends, least]))
+        assert ("RD02" in codes_of(store)) == is_wrong
+
+
 def test_the_second_queues_are_compared(cases: Library, tmp_path: Path) -> None:
     """They may begin later and end earlier than the files; where both have units they are the same."""
     store = cases.copy(COMBINED, tmp_path / "store")

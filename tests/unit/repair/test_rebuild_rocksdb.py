@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -25,9 +26,10 @@ from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.unsupported import is_rocksdb_file
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
-from tests.support.build_store import patch
+from tests.support.build_store import patch, write_store
 from tests.support.hard_limits import mounted
 from tests.support.programs import PATIENCE_S, started
+from tests.support.records import record
 from tests.support.recover_checks import recovered
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library, case
@@ -352,12 +354,17 @@ def test_any_store(seed: int, tmp_path: Path) -> None:
     assert not set(codes_of(root)) - {"CF03"}
 
 
-def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
-    """Its next message gets the queue offset after the last one; the database alone knows it."""
-    root = tmp_path / "store"
+def with_an_expired_queue(root: Path) -> None:
+    """A store whose first log file, with all messages of the topic Old, can be deleted."""
     with StoreWriter.create(root, "5.4", auto_create_queues=1, commit_log_file_size=65536) as writer:
         for number in range(900):
             writer.put(NewMessage(topic="Old" if number < 20 else "New", body=b"x" * 100, queue_id=0))
+
+
+def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
+    """Its next message gets the queue offset after the last one; the database alone knows it."""
+    root = tmp_path / "store"
+    with_an_expired_queue(root)
     conf = tmp_path / "broker.conf"
     conf.write_text(OF_ROCKSDB)
     shutil.rmtree(root / "consumequeue")
@@ -374,6 +381,81 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
     first = min(number for number in range(900) if unit_key("New", 0, number) in after[UNITS])
     assert 100 < first < 800 and {key: before[UNITS][key] for key in after[UNITS]} == after[UNITS]
     assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+    log = write_ahead_log([(0, unit_key("Old", 0, 19), None)])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    assert not codes_of(root)  # a compaction of the broker deletes such a unit
+
+
+INITIALIZED = {
+    end_key(EndKey("Old", is_max, 0)): struct.pack(">qq", 0, number)
+    for is_max, number in ((True, 19), (False, 20))
+}
+"""The ends of a queue without units whose next message gets 20, as 5.4 writes them."""
+
+
+def test_an_expired_queue_whose_end_only_files_know(tmp_path: Path) -> None:
+    """A lost database of a double write gets it, or the next messages would use its numbers again."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with_an_expired_queue(root)
+    sorted((root / "commitlog").iterdir())[0].unlink()
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\nmappedFileSizeCommitLog=65536\n")
+    (root / "consumequeue/IDENTITY").write_text("x")
+    assert "RD06" in {each.problem.code for each in findings_of(root, broker_conf=conf)}
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert rows_of(root)[ENDS].items() >= INITIALIZED.items()
+    assert not findings_of(root, broker_conf=conf) and rebuild(root, "--broker-conf", conf) == EXIT_OK
+    conf.write_text(OF_ROCKSDB)
+    with Store.open(root, broker_conf=conf) as store:
+        for broker in ("5.3", "5.4"):
+            assert predict(store, broker).queues["Old", 0].max_after == 20
+
+
+def test_an_expired_queue_whose_end_only_groups_know(tmp_path: Path, capfd: Capture) -> None:
+    """The largest committed offset: with a smaller queue offset, that group would miss the message."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with_an_expired_queue(root)
+    sorted((root / "commitlog").iterdir())[0].unlink()
+    shutil.rmtree(root / "consumequeue")
+    conf.write_text(OF_ROCKSDB)
+    table = {"Old@a": {"0": 20}, "Old@b": {"0": 7}, "Gone@a": {"0": 9}, "New@a": {"0": 5}}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert "1, for example Old/0: only committed offsets" in capfd.readouterr().err
+    ends = rows_of(root)[ENDS]
+    assert ends.items() >= INITIALIZED.items() and not any(b"Gone" in key for key in ends)
+    assert rebuild(root, "--broker-conf", conf) == EXIT_OK
+    with Store.open(root, broker_conf=conf) as store:
+        assert predict(store, "5.4").queues["Old", 0].max_after == 20
+    lacks_a_row = write_ahead_log([(0, unit_key("New", 0, 800), None)])
+    (root / "consumequeue/000900.log").write_bytes(lacks_a_row)
+    (root / "config/consumerOffset.json").unlink()
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert rows_of(root)[ENDS].items() >= INITIALIZED.items()
+
+
+def test_queue_offsets_that_repeat_or_are_left_out(tmp_path: Path, capfd: Capture) -> None:
+    """One such queue does not leave the whole database damaged; the plan says what consumers miss."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    offsets = {"Again": (0, 1, 2, 3, 2, 3), "Gap": (0, 1, 7, 8), "Plain": (0, 1)}
+    records = [record(topic, b"x", queue_offset=n) for topic, found in offsets.items() for n in found]
+    write_store(root, [replace(each, queue_id=0) for each in records])
+    shutil.rmtree(root / "consumequeue")
+    conf.write_text("storeType=defaultRocksDB\nmappedFileSizeCommitLog=4096\n")
+    for _ in range(2):
+        assert rebuild(root, "--broker-conf", conf, "--apply") in (EXIT_OK, EXIT_FINDINGS)
+        said = capfd.readouterr().err
+        assert "the 5 queue offsets from 2 on of Gap/0" in said and "until its group is set to 7" in said
+        assert "messages of Again/0 have queue offsets that earlier ones have, at 1 places" in said
+        with Store.open(root, broker_conf=conf) as store:
+            numbers = {topic: [n for n, _ in store.queues[topic, 0].units()] for topic in offsets}
+            assert {topic: store.max_offset(topic, 0) for topic in offsets} == {
+                "Again": 4,
+                "Gap": 9,
+                "Plain": 2,
+            }
+        assert numbers == {"Again": [0, 1, 2, 3], "Gap": [0, 1, 7, 8], "Plain": [0, 1]}
+        log = write_ahead_log([(0, unit_key("Plain", 0, 1), None)])
+        (root / "consumequeue/000900.log").write_bytes(log)
 
 
 def test_batch_records(tmp_path: Path) -> None:
