@@ -211,6 +211,11 @@ class Context:
         by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
         return known is not None and topic not in known and not topic.startswith(by_broker)
 
+    def noted_end(self, key: tuple[str, int]) -> int:
+        """Where a queue in RocksDB ends, also without units; 0 if it is not there, or not only there."""
+        queues = self.layout.rocksdb if self.layout.has_queues_in_rocksdb else None
+        return 0 if queues is None or key not in queues.queues else queues.queues[key].end
+
     @cached_property
     def files_per_reader(self) -> int:
         """How many queue files one thread may keep open, so that all threads stay within the limit."""

@@ -106,7 +106,9 @@ class UnitCheck:
                 for queue in layout.unit_queues:
                     yield from self.read_queue(queue, reader)
             context.queue_ends.update(
-                (key, units.last + 1) for key, units in self.units.items() if not units.unread
+                (key, max(units.last + 1, context.noted_end(key)))
+                for key, units in self.units.items()
+                if not units.unread
             )
             spans = self.check.spans.queues
             if self.check.spans.left_out:

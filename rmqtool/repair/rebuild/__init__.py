@@ -191,6 +191,9 @@ def _rebuild(
     guessed = dict(_guessed_sizes(found.view.layout, actions))
     shapes = _shapes(found.view.layout, tasks, database)
     moved = {key: shape.moved for key, shape in shapes.items()}
+    ends = queue_ends(found, shapes)
+    if database is not None and not found.view.layout.has_queues_in_files:
+        ends |= {key: (end, end) for key, end in database.kept_ends.items()}
     due_times = found.queues.dues.warnings(shapes, found.delay_levels)
     return Rebuild(
         actions=tuple(actions),
@@ -211,7 +214,7 @@ def _rebuild(
         ),
         guessed_sizes=tuple(guessed),
         deleted=tuple(deleted),
-        queue_ends=queue_ends(found, shapes),
+        queue_ends=ends,
         batch_topics=found.batch_topics,
         light=frozenset(found.queues.light),
         log_end=found.context.log_end,

@@ -33,6 +33,7 @@ from rmqtool.formats.rocksdb_queue import (
     UNIT_VALUE,
     UNITS,
     EndKey,
+    decode_end_key,
     end_key,
     queue_prefix,
     unit_key,
@@ -82,6 +83,16 @@ class DatabaseTask:
     def units(self) -> int:
         """How many records get a unit."""
         return sum(shape.count for shape in self.shapes.values())
+
+    @property
+    def kept_ends(self) -> dict[Key, int]:
+        """Where queues without records in the log end."""
+        rows = ((decode_end_key(key), value) for family, key, value in self.kept if family == ENDS)
+        return {
+            (topic, queue_id): END_VALUE.unpack(value)[1] + 1
+            for (topic, is_max, queue_id), value in rows
+            if is_max
+        }
 
     def actions(self) -> Iterator[Action]:
         """The changes, in the order of their paths."""

@@ -366,6 +366,6 @@ def queue_ends(survey: Survey, made: Mapping[Key, Shape]) -> dict[Key, tuple[int
             shape = made[key]
             ends[key] = (shape.first, shape.end)
         elif key in units:
-            end = units[key].last + 1
+            end = max(units[key].last + 1, survey.context.noted_end(key))
             ends[key] = (end if shape is None or not shape.count else min(shape.first, end), end)
     return ends

@@ -22,6 +22,8 @@ from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_IN_USE, EXIT_INPUT, EXIT_OK, EXIT_REFUSED
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, ENDS, UNIT_VALUE, UNITS, EndKey, end_key, unit_key
 from rmqtool.read.store import Store
+from rmqtool.repair.recover.assemble import plan_recover
+from rmqtool.repair.recover.request import Request
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.unsupported import is_rocksdb_file
 from rmqtool.write.records.message import NewMessage
@@ -383,7 +385,15 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
     assert not codes_of(root) and rebuild(root, "--broker-conf", conf) == EXIT_OK
     log = write_ahead_log([(0, unit_key("Old", 0, 19), None)])
     (root / "consumequeue/000900.log").write_bytes(log)
-    assert not codes_of(root)  # a compaction of the broker deletes such a unit
+    table = {"offsetTable": {"Old@a": {"0": 20}, "New@a": {"0": 880}}}
+    (root / "config/consumerOffset.json").write_text(json.dumps(table))
+    for gone in (b"", write_ahead_log([(0, unit_key("New", 0, 800), None)], 1 << 41)):
+        (root / "consumequeue/000901.log").write_bytes(gone)
+        assert set(codes_of(root)) == ({"CF09", "CQ02"} if gone else {"CF09"})
+        with Store.open(root) as store:  # no offset is past the end of its queue
+            actions = plan_recover(store, Request()).plan.actions
+        assert not [action.path for action in actions if action.path.startswith("config")]
+        assert bool(actions) == bool(gone)
 
 
 INITIALIZED = {
