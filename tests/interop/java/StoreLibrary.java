@@ -93,6 +93,13 @@ public final class StoreLibrary extends Commands {
         Class<?> kind = "defaultRocksDB".equals(settings.get("storeType"))
             ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
         store = make(kind, config, new BrokerStatsManager("lab", true), new BrokerConfig());
+        if ("true".equals(settings.get("rocksdbCQDoubleWriteEnable"))) {
+            for (Method method : store.getClass().getMethods()) {
+                if (method.getName().equals("enableRocksdbCQWrite")) { // a broker of 5.3 calls it
+                    method.invoke(store);
+                }
+            }
+        }
         return store.load();
     }
 
