@@ -161,7 +161,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "treats it as the end of the log: later files are deleted", _CUT_OR_FILL, "CommitLog#checkMessageAndReturnSize"),
     Problem("CL12", "unreadable", "error", "the operating system could not read these bytes",
             "crashes or stops here", None, "MappedFileQueue#load", input_unread=True),
-    Problem("CL13", "bad properties", "warning", "the properties cannot be parsed as name 0x01 value 0x02 pairs",
+    Problem("CL13", "bad properties", "warning", "keys, tags or other properties of the message are damaged",
             "drops the parts that it cannot parse; consumers that select by a tag or property in them, and queries by a key in them, do not find the message", None, "MessageDecoder#string2messageProperties"),
     Problem("CL14", "bad body", "warning", "the body cannot be decompressed, or the batch in it cannot be parsed",
             "does not check; consumers fail", None, "MessageDecoder#decode"),

@@ -354,7 +354,7 @@ def read_properties(
         start = starts[number]
         stop = start + row.size
         length = np.int64(row.properties_length)
-        cut = m.ends_in_zeros if ends_in_zero(data, stop, row.topic_length, length) else 0
+        cut = m.ends_in_zeros | m.unsound if ends_in_zero(data, stop, row.topic_length, length) else 0
         if length <= 0:
             column.flags = cut
             continue

@@ -24,7 +24,8 @@ to check entries."""
 PROPERTY_CRC_BAD = 8
 """The property CRC does not match the record. Set by `dispatch.dispatch_columns`."""
 PROPERTIES_UNSOUND = 16
-"""`formats.properties.sound` is False for the property string. Set by `dispatch.dispatch_columns`."""
+"""`formats.properties.sound` is False for the property string, or the record ends in zeros
+(`Message.ends_in_zeros`), so that it was written only in part. Set by `dispatch.dispatch_columns`."""
 BAD_NUMBER = 32
 """Java cannot parse DELAY, or INNER_BASE and INNER_NUM: the log ends here for a broker that reads them.
 

@@ -8,13 +8,12 @@ Source: MessageDecoder#string2messageProperties; spec 01 3.4.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import NAMES, marks, name_table
+from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
 from rmqtool.log.string_ranges import Ranges
 from rmqtool.storage.buffers import Array
@@ -176,19 +175,18 @@ def split_keys(values: Ranges) -> tuple[Array, Ranges]:
     return stops, Ranges(values.data, starts[:used], lengths[:used])
 
 
-def property_crc_wrong(frames: Frames) -> Array:
-    """Which records end with a property CRC that does not match: bool, shape (rows,)."""
+def status_of_ends(frames: Frames) -> Array:
+    """The status bits that the ends of records show: u1, shape (rows,).
+
+    PROPERTY_CRC_BAD where the property CRC does not match, PROPERTIES_UNSOUND where the record ends in zeros.
+    That a property string cannot be parsed is `Pairs.sound`.
+    """
     from rmqtool.log import string_ranges_kernel as text_kernel
     from rmqtool.log.crc import crc_address, crc_tables
 
-    rows: Any = frames.rows
-    names, name_ends = name_table()
-    numbers = marks()
-    flags = np.empty(len(rows), np.uint8)
-    text_kernel.property_crc_states(
-        frames.data, frames.starts(), np.ascontiguousarray(rows["size"]),
-        np.ascontiguousarray(rows["properties_length"]), names, name_ends,
-        crc_address(), crc_tables(), numbers, flags,
-    )  # fmt: skip
-    wrong: Array = (flags & numbers.crc_bad) != 0
-    return wrong
+    flags = np.empty(len(frames.rows), np.uint8)
+    text_kernel.record_end_states(
+        frames.data, frames.starts(), frames.rows, *name_table(), crc_address(), crc_tables(), marks(), flags
+    )
+    status: Array = flags & (PROPERTY_CRC_BAD | PROPERTIES_UNSOUND)
+    return status

@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.dispatch_kernel import Marks, is_ascii, is_utf8, property_crc_flags
-from rmqtool.log.frame_kernel import same, spread, topic_id
+from rmqtool.log.frame_kernel import ends_in_zero, same, spread, topic_id
 from rmqtool.log.intrinsics import address_of, u8
 from rmqtool.log.store_intrinsics import copy_short, put_8
 
@@ -167,12 +167,17 @@ def offset_ids(data: Any, starts: Any, offset_at: int, host_starts: Any, offsets
 
 
 @compiled
-def property_crc_states(
-    data: Any, starts: Any, sizes: Any, lengths: Any, names: Any, name_ends: Any,
-    address: int, tables: Any, m: Marks, flags: Any,
+def record_end_states(
+    data: Any, starts: Any, rows: Any, names: Any, name_ends: Any, address: int, tables: Any, m: Marks,
+    flags: Any,
 ) -> None:  # fmt: skip
-    """flags[k]: 0, m.crc_present, or m.crc_present | m.crc_bad, for the records at `starts`."""
+    """flags[k] of the records at `starts`: flags of the property CRC, and m.unsound if one ends in zeros."""
     for k in range(len(starts)):
-        flags[k] = 0
-        if lengths[k] >= m.property_crc_size:
-            flags[k] = property_crc_flags(data, starts[k], sizes[k], names, name_ends, address, tables, m)
+        row = rows[k]
+        length = np.int64(row.properties_length)
+        found = 0
+        if length >= m.property_crc_size:
+            found = property_crc_flags(data, starts[k], row.size, names, name_ends, address, tables, m)
+        if ends_in_zero(data, starts[k] + row.size, row.topic_length, length):
+            found |= m.unsound
+        flags[k] = found

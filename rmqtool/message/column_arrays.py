@@ -24,9 +24,9 @@ from rmqtool.formats.message import COMPRESSED
 from rmqtool.formats.message_id import host_text
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
-from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
+from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.frames import Frames
-from rmqtool.log.properties import Pairs, property_crc_wrong, read_pairs, split_keys, stored_properties
+from rmqtool.log.properties import Pairs, read_pairs, split_keys, status_of_ends, stored_properties
 from rmqtool.log.string_ranges import (
     Gathered,
     Ranges,
@@ -144,7 +144,7 @@ class Chunk:
     def status(self) -> Array:
         """Per row the status bits, u1."""
         status: Array = self.rows["status"].copy()
-        status[property_crc_wrong(self.frames)] |= PROPERTY_CRC_BAD
+        status |= status_of_ends(self.frames)
         status[~self.pairs.sound] |= PROPERTIES_UNSOUND
         if self.bodies is not None and self.bodies.status is not None:
             status |= self.bodies.status

@@ -7,7 +7,7 @@ the codes of `rmqtool.problems`:
     CL03  the stored body does not match its CRC
     CL06  the stored physical offset is not the record's position
     CL09  the record does not match its property CRC
-    CL13  the property string cannot be read in full
+    CL13  the property string cannot be read in full, or ends in zeros
     CL14  the body cannot be unpacked, exceeds the limit, or its compression is unknown
     UN01  the library for the body's compression is not installed
 
@@ -217,7 +217,7 @@ class _View:
             properties.property_crc_ok(message.encode(record))
         ):
             status |= PROPERTY_CRC_BAD
-        if not properties.sound(record.properties_bytes):
+        if record.ends_in_zeros or not properties.sound(record.properties_bytes):
             status |= PROPERTIES_UNSOUND
         if self.form.body != "none":
             status |= self._unpacked[1]

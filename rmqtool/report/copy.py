@@ -44,7 +44,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
-from rmqtool.log.properties import property_crc_wrong, read_pairs
+from rmqtool.log.properties import read_pairs, status_of_ends
 from rmqtool.log.string_ranges import Ranges, bodies, gather, hosts
 from rmqtool.message.system_topics import (
     BUILT_IN_PREFIX,
@@ -101,10 +101,11 @@ class RecordRows:
         names = [topic.decode("utf-8", "replace") for topic in frames.topics]
         takes = np.array([*map(choice.takes, names), False])
         chosen = found.mask & takes[frames.rows["topic_id"]]
-        crc_bad = property_crc_wrong(frames)
+        at_ends = status_of_ends(frames)
+        crc_bad = (at_ends & PROPERTY_CRC_BAD) != 0
         self._report_rows(found, chosen & crc_bad, PROPERTY_CRC_BAD)
         sound = chosen & (frames.rows["status"] == 0) & ~crc_bad
-        self._report_unsound(found, sound)
+        self._report_unsound(found, sound, at_ends)
         self.left_out += int(np.count_nonzero(chosen & ~sound))
         places = np.flatnonzero(sound)
         rows = frames.rows[places]
@@ -123,11 +124,12 @@ class RecordRows:
         for row in found.frames.rows[which]:
             self._report(finding(code, found.file, int(row["physical_offset"]), int(row["size"])))
 
-    def _report_unsound(self, found: FrameBatch, mask: Array) -> None:
+    def _report_unsound(self, found: FrameBatch, mask: Array, at_ends: Array) -> None:
         """Report properties that cannot be read in full; they are copied unchanged, damage included."""
         places = np.flatnonzero(mask)
-        bad = places[~read_pairs(found.frames.at(places)).sound]
-        self._report_rows(found, bad, PROPERTIES_UNSOUND)
+        bad = (at_ends[places] & PROPERTIES_UNSOUND) != 0
+        bad |= ~read_pairs(found.frames.at(places)).sound
+        self._report_rows(found, places[bad], PROPERTIES_UNSOUND)
 
     def _properties(self, frames: Frames, places: Array) -> pa.Array:
         lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)

@@ -36,7 +36,7 @@ from rmqtool.formats.java import java_utf8_decode, tags_code
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.log.damage import full_status, has_zero_page, record_codes
 from rmqtool.log.dispatch import ENDS_IN_ZEROS, Dispatch, dispatch_columns
-from rmqtool.log.events import BODY_CRC, PROPERTIES_UNSOUND, Blank, CorruptRange, LogGap
+from rmqtool.log.events import BODY_CRC, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
@@ -281,16 +281,9 @@ def _take_gap(scan: ScannedFile, gap: LogGap) -> None:
 
 
 def without_cut(dispatch: Dispatch) -> Dispatch:
-    """The same with records whose properties end in zero bytes marked unsound, and without their keys.
-
-    Such a record was written only in part, and what its properties say is not all of it. Without
-    properties it is the topic that ends in zero bytes.
-    """
+    """The same without the keys of records that end in zeros: what their properties say is not all of it."""
     cut = (dispatch.flags & ENDS_IN_ZEROS) != 0
-    if not cut.any():
-        return dispatch
-    flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)
-    return replace(dispatch, flags=flags, keys=dispatch.keys[~cut[dispatch.keys["row"]]])
+    return replace(dispatch, keys=dispatch.keys[~cut[dispatch.keys["row"]]]) if cut.any() else dispatch
 
 
 def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:

@@ -159,8 +159,9 @@ _UNUSABLE = frozenset({"CL01", "CL02", "CL04", "CL05", "CL08", "CL10", "CL11", "
 def _regions(context: Context, scan: ScannedFile, ends_log: bool, found: list[Finding]) -> Iterator[Finding]:
     """Corrupt ranges and blanks of a wrong size.
 
-    A record that was cut and the range right after it are one, and so are a blank's magic instead of a
-    record's and the rest of that record.
+    A record that was cut and the range right after it are one torn tail if the log ends there; elsewhere the
+    record is kept, with a finding of its own. A blank's magic instead of a record's and the rest of that
+    record are one.
     """
     where = context.name(scan.file.path)
     blanks = {blank.end: blank for blank in scan.blanks if not blank.ends_file}
@@ -180,7 +181,7 @@ def _regions(context: Context, scan: ScannedFile, ends_log: bool, found: list[Fi
             code, start = gap_code(blank, ends_log=ends_log), blank.physical_offset
             yield finding(code, where, start, bad.end - start, blank_size=blank.size, left=blank.left)
             continue
-        before = cut.get(start)
+        before = cut.get(start) if ends_log and bad.to_end else None
         if before is not None and before.physical_offset is not None:
             found.remove(before)
             start = before.physical_offset

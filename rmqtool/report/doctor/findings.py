@@ -38,11 +38,7 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
     for code, places in by_code.items():
         found = list(places.values())
         first, problem = found[0], found[0].problem
-        reason, expected = first.detail.get("reason"), first.detail.get("expected_bytes")
-        if expected is not None:
-            reason = f"{expected} bytes expected"
-        if code == "UN01":
-            reason = f"{first.detail['what']} in {first.detail['form']}"
+        reason = _facts(first)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
         yield Diagnosis(
@@ -66,6 +62,18 @@ def _places(findings: Iterable[Finding]) -> set[int]:
     """Where in the commit log findings are."""
     return {each.physical_offset for each in findings
             if each.problem.code.startswith("CL") and each.physical_offset is not None}  # fmt: skip
+
+
+def _facts(found: Finding) -> str | None:
+    """What a person needs besides the message: where it is in the log, or the finding's own reason."""
+    detail, code = found.detail, found.problem.code
+    if "expected_bytes" in detail:
+        return f"{detail['expected_bytes']} bytes expected"
+    if code == "UN01":
+        return f"{detail['what']} in {detail['form']}"
+    if "declared_size" in detail or "records" in detail and code.startswith("CL"):
+        return f"at {found.physical_offset}, {found.length} bytes"
+    return detail.get("reason")
 
 
 def _severity(code: str, severity: str) -> Severity:

@@ -103,6 +103,10 @@ def test_a_blank_is_explained() -> None:
         ({"total_size": 200}, "the record says it has 200 bytes, its parts have 105"),
         ({"body_length": 2000}, "body cannot be read: 17 bytes are left at 88"),
         ({"found": b"oops"}, "the property string cannot be read in full"),
+        (
+            {"found": b"TAGS\x01a\x02long\x01value\0\0"},
+            "the record ends in zeros: keys, tags or other properties were lost",
+        ),
     ],
 )
 def test_damage_is_named(fields: dict[str, int], says: str) -> None:

@@ -158,6 +158,8 @@ def test_properties_that_do_not_round_trip_are_given_as_bytes_too() -> None:
         ({"physical_offset": 8}, ["CL06"]),
         ({"found": b"no name end"}, ["CL13"]),
         ({"found": b"TAGS\x01\xff\x02"}, ["CL13"]),
+        ({"found": b"TAGS\x01a\x02long\x01value\0\0\0"}, ["CL13"]),
+        ({"topic": "Orders\0", "found": {}}, ["CL13"]),
         ({"sys_flag": message.COMPRESSED}, ["CL14"]),
         ({"sys_flag": message.COMPRESSED | 0x700}, ["CL14"]),
         ({"body_crc": 1, "sys_flag": message.COMPRESSED}, ["CL03", "CL14"]),

@@ -68,7 +68,9 @@ PAIRS = st.tuples(TEXTS, TEXTS).map(lambda pair: "\x01".join(pair).encode())
 PIECES = st.one_of(
     PAIRS,
     st.binary(max_size=12),
-    st.sampled_from([b"", b"\x01", b"a\x01b\x01c", b"\xed\xa0\x80\x01\xff", b"KEYS\x01\xc3(", b"no end"]),
+    st.sampled_from(
+        [b"", b"\x01", b"a\x01b\x01c", b"a\x01b\0", b"\xed\xa0\x80\x01\xff", b"KEYS\x01\xc3(", b"no end"]
+    ),
 )
 MANY = b"".join(b"p%d\x01%d\x02" % (n % 90, n) for n in range(120))
 PROPERTIES = st.one_of(

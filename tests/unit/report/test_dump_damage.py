@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.check.verify import verify
+from rmqtool.cli import main
 from rmqtool.message.rows import RowFormat
 from rmqtool.problems import Finding
 from rmqtool.read.selection import Selection
@@ -69,6 +70,34 @@ def test_damage_is_told_and_all_else_is_shown(name: str, code: str, cases: Libra
     assert all(start <= offset < stop for offset in whole), "only records in the bad place are missing"
     backwards = dump(cases.path(name), *fields, "--gaps", "--reverse")
     assert (backwards.code, backwards.rows) == (1, result.rows[::-1])
+
+
+def test_all_agree_on_a_record_whose_properties_end_in_zeros(
+    cases: Library, tmp_path: Path, dump: Dump, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A page was lost: of one record the end, of the next the start. Only the second cannot be read."""
+    store = cases.variant("5.4.0:clean:zero-page-last-file:abort", tmp_path / "store")
+    cut, gone = ("CL13", 3505988, 5785), ("CL08", 3511773, 4229)
+    with Store.open(store) as opened:
+        found = [each for each in verify(opened) if each.problem.code.startswith("CL")]
+    assert [(each.problem.code, each.physical_offset, each.length) for each in found] == [cut, gone]
+    for ways in ((), ("--reverse",)):  # compiled, plain
+        result = dump(store, "--fields", "kind,physical_offset,size,status", "--gaps", *ways)
+        bad = [row for row in result.rows if row["status"] not in (["ok"], None)]
+        found_here = [(*row["status"], row["physical_offset"], row["size"]) for row in bad]
+        assert sorted(found_here, key=lambda row: row[1]) == [cut, gone]
+        assert f" {cut[0]} " in result.err and f" {gone[0]} " in result.err
+    for command in (("lookup", "--offset", "3505988"), ("tail", "--topic", "pubBatch", "--queue", "3",
+                    "--from", "2", "--limit", "1")):  # fmt: skip
+        main([command[0], str(store), *command[1:], "--fields", "status", "--format", "jsonl"])
+        out, err = capfdbinary.readouterr()
+        assert (json.loads(out), b"CL13" in err) == ({"status": ["CL13"]}, True)
+    assert main(["recover", str(store), "--format", "json"]) == 1
+    plan = json.loads(capfdbinary.readouterr().out)
+    assert [row["physical_offset"] for row in plan["incomplete"]] == [cut[1]]
+    assert [(row["physical_offset"], row["size"]) for row in plan["lost"]] == [gone[1:]]
+    assert main(["doctor", str(store), "--no-host", "--format", "text"]) == 1
+    assert b"whole pages are zero (at 3511773, 4229 bytes)" in capfdbinary.readouterr().out
 
 
 @pytest.mark.parametrize(("number", "cut"), sample([(1, 500_000), (1, 100), (-1, 100), (-1, 500_000)], 4))
