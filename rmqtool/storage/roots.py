@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def commit_log_folders(
 ) -> tuple[Path, ...]:
     """All folders of the commit log, each once, writable ones first; empty if there are none.
 
+    A folder inside the store is named through `root`, even if it was given as an absolute path or by a link.
+
     Raises:
         InputError: a given folder does not exist.
         UnreadableError: the status of a given folder cannot be read.
@@ -73,8 +76,20 @@ def commit_log_folders(
             if listing.is_unreadable(folder):
                 raise UnreadableError("this folder of the commit log cannot be read", path=folder)
             raise InputError("this folder of the commit log does not exist", path=folder)
-        folders.setdefault(folder.resolve(), folder)
+        real = folder.resolve()
+        if not folder.is_relative_to(root) and real.is_relative_to(root.resolve()):
+            folder = root / real.relative_to(root.resolve())
+        folders.setdefault(real, folder)
     return tuple(folders.values())
+
+
+def written_folders(
+    root: Path, folders: Sequence[Path], conf: BrokerConf | None, read_only_paths: Sequence[Path | str]
+) -> tuple[Path, ...]:
+    """Those of the commit log's `folders` to which a broker writes: not those that it only reads."""
+    named = (*map(as_path, read_only_paths), *folders_of_conf(root, conf, "readOnlyCommitLogStorePaths"))
+    read_only = {folder.resolve() for folder in named}
+    return tuple(folder for folder in folders if folder.resolve() not in read_only)
 
 
 def check_new_log(root: Path, conf: BrokerConf | None) -> None:
@@ -83,7 +98,7 @@ def check_new_log(root: Path, conf: BrokerConf | None) -> None:
         (name, folder)
         for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
         for folder in folders_of_conf(root, conf, name)
-        if folder.absolute() != root.absolute() / "commitlog"
+        if os.path.realpath(folder) != os.path.realpath(root / "commitlog")
     ]
     for name, folder in elsewhere:
         raise UsageError(

@@ -28,7 +28,7 @@ from rmqtool.storage.lock import StoreLock
 from rmqtool.storage.next_command import command_on
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.profile import Profile, named, written_by
-from rmqtool.storage.roots import is_store
+from rmqtool.storage.roots import is_store, written_folders
 from rmqtool.write.last_file import check_last_file
 from rmqtool.write.options import WriteOptions
 
@@ -148,7 +148,7 @@ def open_existing(
     if lock.holder(path / "lock").is_held:
         lock.acquire(path / "lock").release()  # raises, naming the holder
     layout = look(queues=False)
-    folders = _log_folders(layout, read_only_paths)
+    folders = written_folders(path, layout.commit_log_folders, layout.broker_conf, read_only_paths)
     if check is not None:
         permission.check_store(layout, path, folders, FOLDERS)
     with ExitStack() as stack:
@@ -193,16 +193,9 @@ def examine(
         options = _options(store, layout, found, profile, given)
         check_sizes(layout, options)
         _check_ends(store, found)
-    permission.check_store(layout, path, _log_folders(layout, read_only_paths), FOLDERS)
+    folders = written_folders(path, layout.commit_log_folders, layout.broker_conf, read_only_paths)
+    permission.check_store(layout, path, folders, FOLDERS)
     return options
-
-
-def _log_folders(layout: StoreLayout, read_only_paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """The folders of the commit log that are written."""
-    read_only = {Path(folder) for folder in read_only_paths}
-    if layout.broker_conf is not None:
-        read_only.update(layout.broker_conf.paths("readOnlyCommitLogStorePaths"))
-    return tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
 
 
 def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> None:
@@ -237,9 +230,10 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
     for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS)):
         if folder.is_symlink():
             raise _link(folder)
+    root = path.resolve()
     for folder in layout.commit_log_folders:
         parent = folder.resolve().parent
-        if parent != path and any((parent / name).exists() for name in ("lock", "checkpoint", "abort")):
+        if parent != root and any((parent / name).exists() for name in ("lock", "checkpoint", "abort")):
             raise RefusedError(f"belongs to another store, {parent}", path=folder)
 
 

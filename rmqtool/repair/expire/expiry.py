@@ -56,6 +56,7 @@ from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.profile import Profile, WrittenBy, named
+from rmqtool.storage.roots import written_folders
 from rmqtool.storage.storage import disk_bytes
 from rmqtool.storage.usage import Usage, usage
 from rmqtool.times import DAY_MS, parse_zone
@@ -219,11 +220,10 @@ def _disks(store: Store, read_only_folders: Sequence[Path]) -> Disks:
         by_id[device] = disk_of(found)
         return device
 
-    conf = layout.broker_conf
-    named = conf.paths("readOnlyCommitLogStorePaths") if conf is not None else ()
-    read_only = {folder.absolute() for folder in (*read_only_folders, *named)}
-    written = [folder for folder in layout.commit_log_folders if folder.absolute() not in read_only]
     root = layout.root
+    written = layout.commit_log_folders
+    if root is not None:
+        written = written_folders(root, written, layout.broker_conf, read_only_folders)
     queue = device_of(root / "consumequeue") if root is not None else _ABSENT
     return Disks(by_id, tuple(device_of(folder) for folder in written), queue)
 

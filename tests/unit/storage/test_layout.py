@@ -147,6 +147,15 @@ class TestCommitLogFolders:
         found = detect(store, commitlog_paths=paths, read_only_paths=paths[:1])
         assert len(found.commit_log) == len(list((store / "commitlog").iterdir()))
 
+    def test_a_folder_in_the_store_however_it_is_named(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(store.parent)
+        root = Path(store.name)
+        found = detect(root, commitlog_paths=[store / "commitlog"])
+        assert found.commit_log_folders == (root / "commitlog",)
+        assert found.relative(found.commit_log[0].path).startswith("commitlog/")
+
     def test_a_folder_that_is_missing(self, store: Path) -> None:
         with pytest.raises(InputError, match="does not exist") as caught:
             detect(store, commitlog_paths=[store / "no"])

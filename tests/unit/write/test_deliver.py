@@ -417,6 +417,17 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
     assert (code, rows) == (0, []) and "nothing is due" in note
 
 
+@pytest.mark.parametrize("name", ["store", "store/../store", "link"])
+def test_command_of_a_store_however_it_is_named(
+    run: Run, store: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    Path("link").symlink_to("store")
+    _, _, shown = run(name, "--now", str(ALL_DUE))
+    assert "belongs to another store" not in shown
+    assert f"to deliver them: rmqtool deliver {name} " in shown
+
+
 def test_command_with_broker_conf(run: Run, store: Path, tmp_path: Path) -> None:
     """The broker's messageDelayLevel counts where it is given."""
     conf = tmp_path / "broker.conf"

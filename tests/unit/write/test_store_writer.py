@@ -510,6 +510,32 @@ def test_several_commit_log_folders(tmp_path: Path) -> None:
         assert len(list(store.messages())) == 1001
 
 
+def test_read_only_folder_of_a_copy(tmp_path: Path) -> None:
+    """broker.conf names the folder where the store was first; in a copy too it gets no files."""
+    with small(tmp_path) as writer:
+        writer.put(NewMessage("T", b"first"))
+    archive = writer.root / "archive"
+    archive.mkdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        "storePathRootDir=/first\nstorePathCommitLog=/first/commitlog\nreadOnlyCommitLogStorePaths=/first/archive\n"
+    )
+    with StoreWriter.open(writer.root, broker_conf=conf, auto_create_queues=4) as writer:
+        for one in messages(1000):
+            writer.put(one)
+    assert len(list((writer.root / "commitlog").iterdir())) > 2
+    assert list(archive.iterdir()) == []
+
+
+def test_new_store_whose_log_is_named_by_another_way(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={tmp_path}/new/commitlog\n")
+    with StoreWriter.create(tmp_path / "link" / "new", broker_conf=conf, **SMALL) as writer:
+        writer.put(NewMessage("T", b"first"))
+    assert stored(tmp_path / "new") == [b"first"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
