@@ -21,7 +21,9 @@ P = TypeVar("P", bound="Planned")
 
 
 def check_options(change: options.PlanOptions) -> None:
-    """Raise UsageError for a plan that is to be written and carried out at once."""
+    """Raise UsageError for a plan that is to be written and read or carried out at once."""
+    if change.plan is not None and change.write_plan is not None:
+        raise UsageError("--write-plan cannot be used with --plan")
     if change.apply and change.write_plan is not None:
         raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
 

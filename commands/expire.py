@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rmqtool.commands import changes, options
-from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.commands.verdicts import (
     MEASURED_MIN_MS,
     STALE_MS,
@@ -22,6 +22,7 @@ from rmqtool.commands.verdicts import (
     of_expire,
     usage_text,
     verdict_lines,
+    what_goes,
 )
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
@@ -86,7 +87,7 @@ Archive = Annotated[
     typer.Option(
         "--archive",
         metavar="DIR",
-        help="With --apply: first copy the files to this folder and verify the copies.",
+        help="Before the deletion copy the files to this folder and verify the copies.",
     ),
 ]
 All = Annotated[
@@ -108,6 +109,7 @@ def expire(
     change: Annotated[options.PlanOptions, Only("apply plan write_plan force")],
     all: All = False,
     shown: options.ObjectOutput,
+    given: Given,
 ) -> int:
     r"""Show which files expire and who needs them; delete them.
 
@@ -118,10 +120,10 @@ def expire(
     last one. If the first file is still in use, it retries every two minutes. It deletes a queue or
     index file when everything in it refers to offsets before the log's new start. Settings come from
     --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
-    future cleanup passes would delete. --plan FILE works only with --apply.
+    future cleanup passes would delete.
 
-    The plan also shows, under what if, what the broker would delete if disk usage exceeded each of its
-    limits. --disk-used 92% decides as if the disk were that full.
+    The plan also shows, under what if, what the broker would delete at the next hour of deleteWhen, and if
+    disk usage exceeded each of its limits. --disk-used 92% decides as if the disk were that full.
 
     --keep-hours, --until-free and --before replace these rules and apply at any hour. If several are
     given, a file must satisfy all of them. The last file and the file with the newest message are
@@ -135,53 +137,69 @@ def expire(
     interrupted run leaves a sound store; rerun the command to complete it.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
-    manifest. Without --archive the deleted files are lost. The copies keep their relative paths;
-    rmqtool-recovery(7) describes how to restore them.
+    manifest. Without --archive the deleted files are lost. The copies keep their relative paths; README.txt
+    in the archive and rmqtool-recovery(7) describe how to restore all of them, or single log files.
 
     Exits with 0 when no file expires or --apply deleted all that do; 1 when files would be deleted; 2 for a
     usage error; 3 when something could not be read or written; 4 when refused; 5 when the store is in use.
     """
-    from rmqtool.repair.expire.report import report
-
     output = shown.writer(changes=change.apply)
-    _check_options(change, archive, disk_used, (at, keep_hours, until_free, before, broker))
+    _check_options(change, disk_used, (at, keep_hours, until_free, before, broker))
     if change.plan is None:
-        chosen = _options(at, keep_hours, until_free, before, broker, disk_used, shown.tz)
-        file = None
+        chosen, file = _options(at, keep_hours, until_free, before, broker, disk_used, shown.tz), None
     else:
         chosen, file = _of_file(change.plan)
+    done = (_applied if change.apply else _planned)(store, chosen, file, change, archive, output)
+    found = with_times(_row(store, chosen, change, archive, done), shown.zone)
+    output.write_object(found, expire_lines(found, shown.zone, store.command, everything=all))
+    if done.expiry.trigger is not None:
+        options.note_assumed_version(output, done.expiry.rules_of, "--broker")
+    if done.expiry.expired or not output.shows_text:  # whose verdict says it
+        line = _next(given, done, change, archive, is_assumed=disk_used is not None)
+        output.note(f"rmqtool: {_summary(done.expiry, change.apply)}{line}")
+    return _exit_code(done.expiry, applied=change.apply)
+
+
+class _Done(NamedTuple):
+    """What was planned or carried out; `restore` is the line that copies the files of the archive back."""
+
+    expiry: Expiry
+    refusals: Sequence[Refusal] = ()
+    in_use: bool = False
     manifest: Path | None = None
-    refusals: list[Refusal] = []
-    in_use = False
-    if change.apply:
-        expiry, manifest = _applied(store, chosen, file, output, force=change.force, archive=archive)
-    else:
-        expiry, refusals, in_use = _planned(store, chosen, output, change.write_plan)
+    restore: str | None = None
+
+
+def _row(
+    store: options.StoreRootOptions,
+    chosen: Options,
+    change: options.PlanOptions,
+    archive: Path | None,
+    done: _Done,
+) -> Row:
+    """Return the report as JSON."""
+    from rmqtool.repair.expire.report import report
+
     found: Row = {
-        "path": str(store.store), "applied": change.apply, "in_use": in_use,
-        "disk_used_ratio": chosen.disk_used_ratio, **report(expiry, chosen.now_ms, applied=change.apply),
-        "refusals": [refusal.row() for refusal in refusals],
+        "path": str(store.store), "applied": change.apply, "in_use": done.in_use,
+        "disk_used_ratio": chosen.disk_used_ratio,
+        **report(done.expiry, chosen.now_ms, applied=change.apply),
+        "refusals": [refusal.row() for refusal in done.refusals],
     }  # fmt: skip
-    found = with_times(found | ({} if manifest is None else {"manifest": str(manifest)}), shown.zone)
-    output.write_object(found, expire_lines(found, shown.zone, everything=all))
-    if expiry.trigger is not None:
-        options.note_assumed_version(output, expiry.rules_of, "--broker")
-    if expiry.expired or not output.shows_text:  # whose verdict says it
-        output.note(f"rmqtool: {_summary(expiry, change.apply)}{_next(store, expiry, refusals, change)}")
-    return _exit_code(expiry, applied=change.apply)
+    if archive is not None:
+        manifest = None if done.manifest is None else str(done.manifest)
+        found |= {"archive": str(archive), "manifest": manifest, "restore": done.restore}
+    return found
 
 
-def _check_options(
-    change: options.PlanOptions, archive: Path | None, disk_used: str | None, rules: Sequence[object]
-) -> None:
+def _check_options(change: options.PlanOptions, disk_used: str | None, rules: Sequence[object]) -> None:
     if disk_used is not None and (change.apply or change.write_plan is not None):
-        raise UsageError("--disk-used only shows what would be deleted", hint="omit --disk-used to delete")
+        raise UsageError(
+            "--disk-used only shows what would be deleted",
+            hint="without --apply and --write-plan the command shows the line that deletes these files",
+        )
     if change.plan is not None and any(value not in (None, []) for value in (*rules, disk_used)):
         raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
-    if archive is not None and not change.apply:
-        raise UsageError("--archive needs --apply", hint="add --apply, or omit --archive")
-    if change.plan is not None and not change.apply:
-        raise UsageError("--plan needs --apply", hint="add --apply")
     changes.check_options(change)
 
 
@@ -245,10 +263,15 @@ def _percent(name: str, text: str) -> float:
 
 
 def _planned(
-    store: options.StoreRootOptions, chosen: Options, output: Output, path: Path | None
-) -> tuple[Expiry, list[Refusal], bool]:
-    """Return the decisions, the refusals, and whether a broker uses the store; write the plan to `path`."""
-    from rmqtool.repair.expire.remove import plan
+    store: options.StoreRootOptions,
+    chosen: Options,
+    file: PlanFile | None,
+    change: options.PlanOptions,
+    archive: Path | None,
+    output: Output,
+) -> _Done:
+    """Plan, and write the plan to the file of --write-plan."""
+    from rmqtool.repair.expire.remove import archive_refusals, plan
     from rmqtool.repair.plan import Refusal, show_plan, write_plan
 
     def make(opened: Store) -> Planned:
@@ -256,32 +279,34 @@ def _planned(
             output.note("rmqtool: a broker is using the store and deletes files itself")
         return plan(opened, chosen.request(store.read_only_commitlog or ()), chosen)
 
-    opened, planned = show_plan(store.open, make, rests=False)
+    opened, planned = show_plan(store.open, make, file=file, rests=False)
     refusals = planned.refusals if planned.is_needed else []
+    if archive is not None and planned.is_needed:
+        refusals += archive_refusals(opened, planned.expiry, archive)
     if opened.live and planned.is_needed:
         refusals.append(Refusal("a broker is using the store: stop it first"))
-    if path is not None:
-        write_plan(planned.plan, opened.layout, path)
-    return planned.expiry, refusals, opened.live
+    if change.write_plan is not None:
+        write_plan(planned.plan, opened.layout, change.write_plan)
+    return _Done(planned.expiry, refusals, opened.live)
 
 
 def _applied(
     store: options.StoreRootOptions,
     chosen: Options,
     file: PlanFile | None,
-    output: Output,
-    *,
-    force: bool,
+    change: options.PlanOptions,
     archive: Path | None,
-) -> tuple[Expiry, Path | None]:
+    output: Output,
+) -> _Done:
     from rmqtool.repair.expire.remove import expire as run
 
     request = chosen.request(store.read_only_commitlog or ())
     with output.progress("archive", None) as bar:
         done = run(
-            store.open, request, options=chosen, file=file, force=force, archive=archive, progress=bar.advance
-        )
-    return done.expiry, done.manifest
+            store.open, request, options=chosen, file=file, force=change.force, archive=archive,
+            progress=bar.advance,
+        )  # fmt: skip
+    return _Done(done.expiry, manifest=done.manifest, restore=done.restore)
 
 
 def _summary(expiry: Expiry, applied: bool) -> str:
@@ -292,23 +317,37 @@ def _summary(expiry: Expiry, applied: bool) -> str:
     return f"deleted {what}" if applied else f"{what} would be deleted"
 
 
+_RULES = ("at", "keep_hours", "until_free", "before", "disk_used", "tz")
+
+
 def _next(
-    store: options.StoreRootOptions, expiry: Expiry, refusals: list[Refusal], change: options.PlanOptions
+    given: Given, done: _Done, change: options.PlanOptions, archive: Path | None, *, is_assumed: bool
 ) -> str:
-    """Return the command that applies the plan; an empty text if nothing would be deleted."""
+    """Return the command that applies the plan; an empty text if nothing would be deleted.
+
+    `is_assumed`: for a disk that is fuller than the present one.
+    """
+    expiry, refusals = done.expiry, done.refusals
     if change.apply or not expiry.expired:
         return ""
     if any(refusal.needs is None for refusal in refusals):
         return "; --apply would be refused"
+    plan = change.plan or change.write_plan
+    words, left_out = [], ["plan", "write_plan", "archive", "force"]
+    if plan is not None:
+        words, left_out = ["--plan", str(plan)], [*left_out, *_RULES, "broker"]
+    elif is_assumed:  # the same files, with the disk as it is
+        words, left_out = ["--before", str(expiry.start_after)], [*left_out, *_RULES]
     needs = changes.needs(refusals)
-    if change.write_plan is not None:
-        line = store.command("expire", "--apply", "--plan", str(change.write_plan), *needs)
-        return f"; to apply the plan: {line}"
-    them = "it" if len(expiry.expired) == 1 else "them"
-    if needs:
-        force = " ".join(needs)
-        return f"; --apply --archive DIR {force} copies {them} first, --apply {force} deletes {them} for good"
-    return f"; --apply deletes {them}"
+    kept = archive or (Path("DIR") if needs else None)
+    copies = [] if kept is None else ["--archive", str(kept)]
+    force = ["--force"] if needs or change.force else []
+    line = given.line(*words, *copies, "--apply", *force, without=left_out)
+    them, are = ("it", "it is") if len(expiry.expired) == 1 else ("them", "they are")
+    if kept is None:
+        return f"; to delete {them}: {line}"
+    lost = "" if archive is not None else f" (DIR on another disk; without --archive {are} lost)"
+    return f"; to copy {them} to {kept} and then delete {them}: {line}{lost}"
 
 
 def _exit_code(expiry: Expiry, *, applied: bool) -> int:
@@ -341,8 +380,13 @@ _LIMITS = {
 }
 
 
-def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterator[str]:
-    """Yield the lines of a report, as `rmqtool.repair.expire.report` makes it."""
+def expire_lines(
+    found: Row, zone: tzinfo | None, command: Callable[..., str], *, everything: bool
+) -> Iterator[str]:
+    """Yield the lines of a report, as `rmqtool.repair.expire.report` makes it.
+
+    `command` returns the line that runs a command on the store.
+    """
     yield f"store        {found['path']}"
     yield f"at           {format_time(found['at_timestamp_ms'], zone)}"
     yield from _rule_lines(found, zone)
@@ -359,16 +403,40 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
         yield f"unknown      {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
-    yield from _free_lines(found)
+    yield from _free_lines(found, command)
     for refusal in found["refusals"]:
         needs = f" without --{refusal['needs']}" if refusal["needs"] else ""
         yield f"refused      --apply is refused{needs}: {refusal['reason']}"
-    if found.get("manifest") is not None:
-        yield f"archive      {counted(found['totals']['files_going'], 'file')}, listed in {found['manifest']}"
-    yield from verdict_lines(of_expire(found))
+    yield from _archive_lines(found)
+    yield from verdict_lines(of_expire(found), next=_next_plan(found, command))
 
 
-def _free_lines(found: Row) -> Iterator[str]:
+def _archive_lines(found: Row) -> Iterator[str]:
+    """Yield what is copied to the archive, and how to restore it."""
+    count, folder = counted(found["totals"]["files_going"], "file"), found.get("archive")
+    if folder is None or not found["totals"]["files_going"]:
+        return
+    if not found["applied"]:
+        yield f"archive      {count}, {_sizes_text(found['totals'])}, would first be copied to {folder}"
+        return
+    yield f"archive      {count}, listed in {found['manifest']}"
+    yield f"restore      {found['restore']}"
+    yield (
+        f"{'':<13}only while no broker runs, with fileReservedTime raised: otherwise it deletes the files"
+        f" again; for single log files see {Path(folder) / 'README.txt'}"
+    )
+
+
+def _next_plan(found: Row, command: Callable[..., str]) -> str | None:
+    """Return the command that shows what else frees space if no file expires: the oldest log files."""
+    log = found["commit_log"]
+    if found["totals"]["files_going"] or found["offsets_unknown"] or log["files"] < 2:
+        return None
+    first_end = log["start_before"] + found["files"][0]["size_bytes"]
+    return command("expire", "--before", str(max(found["free_before"] or 0, first_end)))
+
+
+def _free_lines(found: Row, command: Callable[..., str]) -> Iterator[str]:
     """Yield what can go without a loss, and what is unknown if nothing goes."""
     free, log = found["free_before"], found["commit_log"]
     if not found["totals"]["files_going"] and found["offsets_unknown"]:
@@ -384,11 +452,11 @@ def _free_lines(found: Row) -> Iterator[str]:
     yield f"free to go   {text}"
     why = _needed_by(found["needed_after"])
     yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
-    if any(row["committed"] is None for row in found["needed_after"]["unconsumed"]):
-        yield (
-            f"{'':<13}a group without a committed offset may be gone: expire cannot leave out single groups;"
-            " --force covers all messages that are needed, and --archive DIR keeps a copy"
-        )
+    unused = next((row for row in found["needed_after"]["unconsumed"] if row["committed"] is None), None)
+    if unused is not None:
+        group, topic = unused["group"], unused["topic"]
+        skip = command("reset-offset", "--group", group, "--topic", topic, "--from", "latest")
+        yield f"{'':<13}if group {shortened(group)} is no longer used, let it skip them: {skip}"
 
 
 def _needed_by(needed: Row) -> str:
@@ -541,19 +609,21 @@ def _fit_text(forecast: Row) -> str:
 
 
 def _what_if_lines(found: Row) -> Iterator[str]:
-    """Yield what the broker would delete with a disk above each limit."""
+    """Yield what the broker would delete at the next deleteWhen, and with a disk above each limit."""
     files = found["commit_log"]["files"]
     label = "what if"
     hours = found["settings"]["fileReservedTime"]["value"]
     for row in found["what_if"]:
-        rule = _LIMITS[row["limit"]].format(hours=hours)
-        going = row["log_files_going"]
+        if row["limit"] is None:
+            when, rule = f"at {row['at_time']}", f"files older than {hours}h are deleted then"
+        else:
+            when = f"above {row['used_ratio'] - 0.01:.0%}"
+            rule = _LIMITS[row["limit"]].format(hours=hours)
         deleted = "no file is deleted"
-        if going:
-            lost = counted(row["messages_going"], "message")
+        if row["log_files_going"]:
             freed = format_size(row["freed_bytes"])
-            deleted = f"{going} of {counted(files, 'log file')} deleted with {lost}, {freed}"
-        yield f"{label:<13}above {row['used_ratio'] - 0.01:.0%}: {deleted}; {rule}"
+            deleted = f"deletes {what_goes(row, files)}, {freed}"
+        yield f"{label:<13}{when}: {deleted}; {rule}"
         label = ""
 
 

@@ -58,7 +58,7 @@ def rebuild(
     are kept or replaced by fillers. A lost topics.json is rebuilt from the log: the highest queue id
     of a topic gives its number of queues. Other config files are restored from their .bak.
 
-    Without --apply the plan is only shown; --plan needs --apply. Everything that is replaced or
+    Without --apply the plan is only shown. Everything that is replaced or
     deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed
     messages. For lost ones the delays are taken from --broker-conf, else from the other units of the level;
     the plan says for how many messages the default is assumed. File sizes are detected from existing files:
@@ -84,17 +84,15 @@ def rebuild(
     from rmqtool.read import kernels
 
     output = shown.writer(changes=change.apply)
-    if change.plan is not None and not change.apply:
-        raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
     if change.plan is not None and (only or selected.topic or selected.queue):
         raise UsageError("--only, --topic and --queue cannot be used with --plan")
     changes.check_options(change)
     output.check_fields(COLUMNS)  # before anything is changed
     kernels.load_kernels()
+    request = None if change.plan is not None else _request(only, selected)
     if change.apply:
-        request = None if change.plan is not None else _request(only, selected)
         return _apply(store, request, change, output, jobs)
-    return _show(store, _request(only, selected), change, output, jobs, given)
+    return _show(store, request, change, output, jobs, given)
 
 
 def _apply(
@@ -142,20 +140,25 @@ def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> 
 
 def _show(
     store: options.ProfiledStoreOptions,
-    request: Request,
+    request: Request | None,
     change: options.PlanOptions,
     output: Output,
     jobs: int,
     given: Given,
 ) -> int:
-    from rmqtool.repair.rebuild.run import plan
+    """Show the plan for `request`, or that of a plan file; return the exit code."""
+    from rmqtool.repair.plan import read_plan
+    from rmqtool.repair.rebuild.run import Request, plan
+
+    file = None if change.plan is None else read_plan(change.plan, "rebuild")
+    wanted = request or Request.of_options(file.options if file is not None else {})
 
     def make(opened: Store) -> Planned:
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("rebuild", total) as bar:
-            return plan(opened, request, jobs=jobs, progress=bar.advance)
+            return plan(opened, wanted, jobs=jobs, progress=bar.advance)
 
-    opened, planned = changes.show(store, change, output, make)
+    opened, planned = changes.show(store, change, output, make, file)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
     _notes(opened, planned, output)

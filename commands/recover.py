@@ -127,8 +127,7 @@ def recover(
         _no_others({**others, **own, "--broker": broker, "--backup-dir": change.backup_dir}, "--undo")
         return _undo(store, change.undo, output, moved=change.force)
     if change.plan is not None:
-        of_plan = {**own, "--broker": broker if change.apply else None}
-        _no_others({**of_plan, "--write-plan": change.write_plan}, "--plan")
+        _no_others({**own, "--broker": broker if change.apply else None}, "--plan")
     changes.check_options(change)
     request = None if change.plan is not None else _request(mode, fill, broker, broker_heap)
     if change.apply:

@@ -299,24 +299,37 @@ replaces.
 
 ## The disk is full
 
-`rmqtool expire STORE` shows which files the broker would delete now, why, and which messages groups have
-not consumed yet. `--until-free 100G --apply --archive DIR` first copies the files to DIR, which should be
-on another disk; without `--archive` they are lost. Messages that a group has not consumed, and pending
-delayed, half and timer messages, are not deleted without `--force`. For a topic that no group has ever
-read, the plan only warns and gives the number of messages: read the plan before `--apply`. If
-consumerOffset.json is lost, it is unknown which groups still need messages, and `--apply` is refused too.
-Stop the broker before `--apply`.
+`rmqtool expire STORE` shows which files the broker would delete now and at the next hour of deleteWhen,
+why, and which messages groups have not consumed yet. `--until-free 100G --apply --archive DIR` first copies
+the files to DIR, which should be on another disk; without `--archive` they are lost. Messages that a group
+has not consumed, and pending delayed, half and timer messages, are not deleted without `--force`. For a
+topic that no group has ever read, the plan only warns and gives the number of messages: read the plan
+before `--apply`. If consumerOffset.json is lost, it is unknown which groups still need messages, and
+`--apply` is refused too. Stop the broker before `--apply`.
 
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
-Then copy the folders, but not the manifests, over the store:
+Then copy the folders, but not the manifests, over the store. README.txt in the archive has these lines with
+the names of your folders:
 
 ```text
-cp -an DIR/*/ STORE
+cp -an DIR/commitlog DIR/consumequeue DIR/index STORE
 rmqtool verify STORE                Must say: sound.
 ```
 
-If there are several archives, restore the newest first, because a commit log must not have a gap. Files
-from commit log folders outside STORE are in DIR/outside, under their full paths.
+A commit log must not have a gap. So if you restore single log files, begin with the newest in the archive,
+which ends where the log of the store begins, and go on with the one before it. The manifest says from when
+to when the messages of each file were stored. Then copy the queue and index files too: without them no
+consumer and no query by key finds the messages. More of these files than the log needs do no harm:
+
+```text
+cp -an DIR/commitlog/00000000002147483648 STORE/commitlog/
+cp -an DIR/consumequeue DIR/index STORE
+rmqtool verify STORE                Must say: sound.
+```
+
+If `verify` reports CL20, there is a gap: copy the log file that is missing there from the archive; `recover`
+does not know of it. If there are several archives, restore the newest first. Files from commit log folders
+outside STORE are in DIR/outside, under their full paths.
 
 ## The host of the broker is lost
 

@@ -65,7 +65,7 @@ def reset_offset(
     message of a queue becomes the nearest one in it.
     rmqtool tail with the same --since or --from shows the messages that a group would receive.
 
-    Without --apply the plan is only shown, and --plan needs --apply. For each group and queue it gives the
+    Without --apply the plan is only shown. For each group and queue it gives the
     committed and the new offset, how many consumed messages the group receives again (again_messages), how
     many messages it skips (skipped_messages), and how many it receives in all (lag_messages). The
     previous file is backed up; rmqtool recover --undo restores it. It also becomes
@@ -90,8 +90,6 @@ def reset_offset(
     be read or written; 4 when an offset was left or the change was refused; 5 when the store is in use.
     """
     output = shown.writer(changes=change.apply)
-    if change.plan is not None and not change.apply:
-        raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
     if change.plan is not None and (group or from_ or selected.words()):
         raise UsageError("--plan holds the groups, topics and the start: give no other")
     changes.check_options(change)
@@ -99,7 +97,6 @@ def reset_offset(
     request = None if change.plan is not None else _request(group, from_, selected, shown.tz)
     if change.apply:
         return _apply(store, request, change, output, shown.zone)
-    assert request is not None, "--plan needs --apply"
     return _show(store, request, change, output, shown.zone, given)
 
 
@@ -130,22 +127,28 @@ def _request(
 
 def _show(
     store: options.ProfiledStoreOptions,
-    request: Request,
+    request: Request | None,
     change: options.PlanOptions,
     output: Output,
     zone: tzinfo | None,
     given: Given,
 ) -> int:
-    from rmqtool.repair.reset_offset import plan
+    """Show the plan for `request`, or that of a plan file; return the exit code."""
+    from rmqtool.repair.plan import read_plan
+    from rmqtool.repair.reset_offset import COMMAND, Request, plan
+
+    file = None if change.plan is None else read_plan(change.plan, COMMAND)
+    wanted = request or Request.of_options(file.options if file is not None else {})
 
     def make(opened: Store) -> Planned:
-        return plan(opened, request)
+        return plan(opened, wanted)
 
-    opened, planned = changes.show(store, change, output, make)
+    opened, planned = changes.show(store, change, output, make, file)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     _notes(planned, output, zone)
     if planned.refusals or planned.plan.actions:
-        words = [] if request.since is None or change.write_plan else ["--since", _time(request.since)]
+        is_in_plan = change.plan is not None or change.write_plan is not None
+        words = [] if wanted.since is None or is_in_plan else ["--since", _time(wanted.since)]
         changes.note_next(
             output, given, change, planned.refusals, *words, in_plan=_IN_PLAN, without=("since", "tz")
         )

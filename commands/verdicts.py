@@ -286,9 +286,9 @@ def _of_warnings(warnings: Sequence[Row], empty: Sequence[Row]) -> Iterator[str]
 def of_expire(found: Row) -> list[str]:
     """Say what is deleted, what that costs, and what comes next."""
     totals, log = found["totals"], found["commit_log"]
-    sentences = []
+    sentences: list[str] = []
     if not totals["files_going"]:
-        sentences.append("No file expires.")
+        sentences += _later(found)
         if found["free_before"] is not None and not found["offsets_unknown"]:
             sentences.append(_free_sentence(found["free_before"], log["start_before"]))
         if found["offsets_unknown"]:
@@ -320,6 +320,33 @@ def of_expire(found: Row) -> list[str]:
             sentences.append(f"At the measured growth a broker refuses messages in {when}.")
     sentences += _refusing(found)
     return sentences
+
+
+def _later(found: Row) -> Iterator[str]:
+    """Yield that nothing is deleted, and what a broker deletes at the next hour of deleteWhen."""
+    later = next((row for row in found["what_if"] if row["limit"] is None), None)
+    if later is None or not later["log_files_going"]:
+        yield "No file expires."
+        return
+    going = what_goes(later, found["commit_log"]["files"])
+    yield f"No file expires now. A broker that runs at {later['at_time']} deletes {going}."
+
+
+def what_goes(row: Row, files: int) -> str:
+    """Return what a broker with `files` log files would delete, and what of that is still needed.
+
+    `row` is one of what_if.
+    """
+    text = f"{row['log_files_going']} of {counted(files, 'log file')}"
+    text += f" with {counted(row['messages_going'], 'message')}"
+    needed = []
+    if row["messages_unconsumed"]:
+        needed.append(f"groups have not consumed {row['messages_unconsumed']}")
+    if row["messages_pending"]:
+        needed.append(f"{row['messages_pending']} {'is' if row['messages_pending'] == 1 else 'are'} pending")
+    if row["unknown"]:
+        needed.append("what groups need is unknown" if not needed else "what else is needed is unknown")
+    return f"{text} ({', '.join(needed)})" if needed else text
 
 
 def _free_sentence(free: int, start: int) -> str:

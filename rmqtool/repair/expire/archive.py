@@ -2,6 +2,7 @@
 
     DIR/commitlog/00000000000000000000      the copies, under their paths in the store
     DIR/manifest-<time in ms>.json          the files of one run; -<time>-2 for a second run of that time
+    DIR/README.txt                          how to restore them, for a person
 
 The manifest is on the device before the first file of the store is deleted.
 """
@@ -11,20 +12,24 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmqtool.command_line import argument, command_line
 from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
 from rmqtool.findings import Progress
 from rmqtool.index.index_file import header_of
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Expiry, FileDecision
+from rmqtool.repair.plan.backup import README, from_anywhere, write_readme
 from rmqtool.repair.plan.changes import copy_whole, crc_of
+from rmqtool.repair.plan.fingerprint import FOLDERS
 from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.plan.space import above
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.open_files import opened
+from rmqtool.storage.open_files import opened, reading
 from rmqtool.storage.output_guard import keep_out
 
 VERSION = 1
@@ -93,7 +98,60 @@ def write_archive(
         manifest, json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
     )
     disk.sync_folder(folder)
+    _say_how_to_restore(places, folder, expiry.expired)
     return manifest
+
+
+_TITLE = "Files of a RocketMQ store that rmqtool expire has deleted from it, under their paths in:"
+
+
+def _say_how_to_restore(places: Places, folder: Path, expired: Sequence[FileDecision]) -> None:
+    """Write the README of the archive, unless the folder has one that is not rmqtool's."""
+    try:
+        with reading(folder / README) as file:
+            if file.read(0, len(_TITLE)) != _TITLE.encode():
+                return
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=folder / README) from error
+    disk.remove(folder / README)
+    write_readme(folder, _readme(places, folder.absolute(), expired))
+
+
+def _readme(places: Places, folder: Path, expired: Sequence[FileDecision]) -> Iterator[str]:
+    """The lines of the README; it may be read from any folder."""
+    yield _TITLE
+    yield f"    {command_line(places.root)}"
+    yield ""
+    yield "The manifest of each run names its files, with the times of their messages and their CRCs."
+    yield ""
+    yield "To restore all of them: stop the broker, and raise fileReservedTime in its configuration."
+    yield "Otherwise it deletes them again."
+    yield f"    {restore_line(folder, places.root)}"
+    yield f"    {from_anywhere(places, 'verify')}"
+    log = (each.path for each in expired if each.kind == "commitlog")
+    newest = [path for path in log if not path.startswith("/")][-1:]
+    if newest:
+        yield ""
+        yield "To restore single log files: the commit log must not have a gap. So begin with the newest one,"
+        yield "which ends where the log of the store begins, and go on with the one before it. Then copy the"
+        yield "queue and index files, without which no consumer and no query by key finds the messages."
+        yield f"    {command_line('cp', '-an', folder / newest[0], places.path(newest[0]).parent)}/"
+        yield f"    {restore_line(folder, places.root, log=False)}"
+        yield f"    {from_anywhere(places, 'verify')}"
+    if (folder / "outside").is_dir():
+        yield ""
+        yield "outside/  files of commit log folders outside of the store, under their full paths"
+
+
+def restore_line(folder: Path, root: Path, *, log: bool = True) -> str:
+    """The line for a shell that copies the files of an archive back to the store at `root`, if it lacks them.
+
+    Without `log`, only those of queues, index and timer log.
+    """
+    parts = [folder / name for name in FOLDERS if name != "commitlog" or log]
+    return command_line("cp", "-an", *(argument(part) for part in parts if part.is_dir()), argument(root))
 
 
 def _free_name(folder: Path, stem: str) -> Path:
@@ -169,7 +227,8 @@ def _times(store: Store, decision: FileDecision, source: Path) -> tuple[int | No
     if decision.kind == "index":
         header = header_of(source)
         return header.begin_timestamp or None, header.end_timestamp or None
-    file = next((file for file in store.layout.commit_log if file.path == source), None)
+    named = store.layout.relative
+    file = next((file for file in store.layout.commit_log if named(file.path) == decision.path), None)
     if decision.kind != "commitlog" or file is None:
         return None, None
     first = store.head(file.file_from_offset)

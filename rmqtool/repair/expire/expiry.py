@@ -360,16 +360,23 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a broker would delete if its disk were above a limit.
+    """What a broker would delete at another time, or with a fuller disk.
 
-    `limit` is the name of the setting, `used_ratio` one percent more than its value.
+    Attributes:
+        limit: the name of the setting with a limit of the disk; None for deleteWhen.
+        at_ms: the next hour of deleteWhen, ms since 1970; None for a limit.
+        used_ratio: one percent more than the limit; None for deleteWhen.
+        log_files, freed_bytes, messages: what is deleted.
+        lost: those of the messages that are still needed.
     """
 
-    limit: str
-    used_ratio: float
+    limit: str | None
+    at_ms: int | None
+    used_ratio: float | None
     log_files: int
     freed_bytes: int
     messages: int
+    lost: Losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +438,8 @@ class Expiry:
         forecast: when the disks are full.
         unread: files that could not be read, with the reason. They stay.
         goal: the free space that an operator's rule demands; None without that rule.
-        what_if: what would be deleted above each limit; empty with an operator's rules.
+        what_if: what would be deleted at the next hour of deleteWhen, unless files are deleted now, and above
+            each limit; empty with an operator's rules.
         free_before: the physical offset before which no log file holds needed messages; `start_before` if the
             first one does. None for a log without files.
         needed: what makes the first log file that is not free needed; nothing if that is the last file.
@@ -548,14 +556,16 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     try:
         next_delete = next_delete_time(settings, request.now_ms, request.zone)
         decisions, trigger = _decide(facts, settings, request, profile, tail.end)
-        what_if = _what_if(store, facts, settings, request, profile, queues)
+        first_files = _FirstFiles(store, facts.log, queues)
+        later = None if trigger is None or trigger.on else next_delete
+        what_if = tuple(_what_if(facts, settings, request, profile, later, first_files))
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError("this time is outside the calendar") from error
     count = sum(decision.expires for decision in decisions)
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     lost = _with_unread(losses(store, effects.queues, after), effects, count)
-    free_before, needed = _Free(store, facts.log, queues).found(*((0, count) if lost.any else (count, None)))
+    free_before, needed = first_files.free(*((0, count) if lost.any else (count, None)))
     return Expiry(
         rules_of=rules_of,
         settings=settings,
@@ -580,22 +590,25 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     )  # fmt: skip
 
 
-class _Free(NamedTuple):
-    """Which log files can be deleted without a loss."""
+class _FirstFiles:
+    """What goes with the first log files, and which of them can be deleted without a loss."""
 
-    store: Store
-    log: Sequence[LogFile]
-    queues: ReadQueues
+    def __init__(self, store: Store, log: Sequence[LogFile], queues: ReadQueues) -> None:
+        self.store, self.log, self.queues = store, log, queues
+        self._known: dict[int, tuple[int, Losses]] = {}
 
-    def lost(self, count: int) -> Losses:
-        """What would be lost with the first `count` files; nothing if that includes the last one."""
+    def gone(self, count: int) -> tuple[int, Losses]:
+        """The messages in the first `count` files, and those still needed; none if that is all files."""
         if not 0 < count < len(self.log):
-            return Losses()
-        after = self.log[count].start
-        effects = queue_effects(self.store, self.queues, self.log[0].start, after)
-        return _with_unread(losses(self.store, effects.queues, after), effects, count)
+            return 0, Losses()
+        if count not in self._known:
+            after = self.log[count].start
+            effects = queue_effects(self.store, self.queues, self.log[0].start, after)
+            lost = _with_unread(losses(self.store, effects.queues, after), effects, count)
+            self._known[count] = sum(each.messages_going for each in effects.queues), lost
+        return self._known[count]
 
-    def found(self, sure: int, most: int | None) -> tuple[int | None, Losses]:
+    def free(self, sure: int, most: int | None) -> tuple[int | None, Losses]:
         """Where the first file that is not free begins, and what needs it; see `Expiry`.
 
         At least `sure` files can be deleted, and fewer than `most`. The number is found by bisection.
@@ -605,11 +618,11 @@ class _Free(NamedTuple):
         low, high = sure, max((len(self.log) if most is None else most) - 1, sure)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.lost(middle).any:
+            if self.gone(middle)[1].any:
                 high = middle - 1
             else:
                 low = middle
-        return self.log[low].start, self.lost(low + 1)
+        return self.log[low].start, self.gone(low + 1)[1]
 
 
 def expired_followers(store: Store, start: int) -> list[FileDecision]:
@@ -650,23 +663,33 @@ def _decide(
 
 
 def _what_if(
-    store: Store, facts: Facts, settings: Settings, request: Request, profile: Profile, queues: ReadQueues
-) -> tuple[WhatIf, ...]:
-    """What the broker would delete with a disk above each of its limits; nothing with an operator's rules."""
+    facts: Facts,
+    settings: Settings,
+    request: Request,
+    profile: Profile,
+    later_ms: int | None,
+    first_files: _FirstFiles,
+) -> Iterator[WhatIf]:
+    """Yield what the broker would delete at `later_ms`, if given, and with a disk above each of its limits.
+
+    Nothing with an operator's rules.
+    """
     if request.rules.given or not facts.log or not facts.disks.of_log:
-        return ()
-    found = []
-    before = facts.log[0].start
-    for name in ("max_used_ratio", "forcible_ratio", "warning_ratio"):
-        ratio = min(getattr(settings, name) + 0.01, 1.0)
-        filled = facts._replace(disks=facts.disks.filled(ratio))
-        decisions, _ = _decide(filled, settings, request, profile, 0)
+        return
+
+    def found(name: str | None, at_ms: int | None, ratio: float | None) -> WhatIf:
+        then = facts if ratio is None else facts._replace(disks=facts.disks.filled(ratio))
+        asked = request if at_ms is None else replace(request, now_ms=at_ms)
+        decisions, _ = _decide(then, settings, asked, profile, 0)
         count = sum(decision.expires for decision in decisions)
         after = facts.log[count].start
-        free = free_afterwards(filled.log, filled.chains, filled.disks, after) - filled.disks.usable
-        going = sum(each.messages_going for each in queue_effects(store, queues, before, after).queues)
-        found.append(WhatIf(name, ratio, count, free, going if count else 0))
-    return tuple(found)
+        free = free_afterwards(then.log, then.chains, then.disks, after) - then.disks.usable
+        return WhatIf(name, at_ms, ratio, count, free, *first_files.gone(count))
+
+    if later_ms is not None:
+        yield found(None, later_ms, None)
+    for name in ("max_used_ratio", "forcible_ratio", "warning_ratio"):
+        yield found(name, None, min(getattr(settings, name) + 0.01, 1.0))
 
 
 def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:

@@ -14,11 +14,11 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmqtool.errors import RefusedError, UnreadableError
+from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.archive import check_archive, write_archive
+from rmqtool.repair.expire.archive import check_archive, restore_line, write_archive
 from rmqtool.repair.expire.expiry import (
     Expiry,
     FileDecision,
@@ -85,10 +85,23 @@ class Planned:
 
 @dataclass(frozen=True)
 class Removed:
-    """The decisions that were carried out, and the manifest of the copies, if any were made."""
+    """The decisions that were carried out.
+
+    If copies were made: their manifest, and the line for a shell that copies them back.
+    """
 
     expiry: Expiry
-    manifest: Path | None
+    manifest: Path | None = None
+    restore: str | None = None
+
+
+def archive_refusals(store: Store, expiry: Expiry, archive: Path) -> list[Refusal]:
+    """Why the archive folder would be refused."""
+    try:
+        check_archive(store, expiry, Places(store.layout), archive)
+    except RmqtoolError as error:
+        return [Refusal(f"{error.path}: {error.message}", hint=error.hint)]
+    return []
 
 
 def plan(store: Store, request: Request, options: Options | None = None) -> Planned:
@@ -144,7 +157,11 @@ def expire(
     planned, _, manifest = carry_out(
         open_store, lambda store: plan(store, request, options), change, settle=settle, file=file, force=force
     )
-    return Removed(planned.expiry, manifest)
+    if archive is None or manifest is None:
+        return Removed(planned.expiry)
+    root = planned.layout.root
+    assert root is not None, "only a store root has an expiry"
+    return Removed(planned.expiry, manifest, restore_line(archive, root))
 
 
 def remove_followers(layout: StoreLayout, start: int) -> bool:

@@ -96,9 +96,12 @@ def _needed(expiry: Expiry) -> dict[str, Any]:
 def _what_if(expiry: Expiry) -> list[dict[str, Any]]:
     return [
         {
-            "limit": _SETTING_NAMES[each.limit], "used_ratio": each.used_ratio,
-            "log_files_going": each.log_files, "freed_bytes": each.freed_bytes,
-            "messages_going": each.messages,
+            "limit": _SETTING_NAMES.get(each.limit or ""), "at_timestamp_ms": each.at_ms,
+            "used_ratio": each.used_ratio, "log_files_going": each.log_files,
+            "freed_bytes": each.freed_bytes, "messages_going": each.messages,
+            "messages_unconsumed": sum(row.messages for row in each.lost.unconsumed),
+            "messages_pending": sum(row.messages for row in each.lost.pending),
+            "unknown": list(each.lost.unknown),
         }
         for each in expiry.what_if
     ]  # fmt: skip

@@ -42,6 +42,7 @@ __all__ = [
     "Refusal",
     "Undone",
     "agree",
+    "backup",
     "apply",
     "backup_folder",
     "carry_out",

@@ -211,8 +211,7 @@ class Backup:
 
     def set_readme(self, places: Places, manifest: Manifest) -> None:
         """Say in a file how to read the backup, and how to restore the store."""
-        text = "\n".join(_readme(self, places, manifest)) + "\n"
-        disk.write_new(self.folder / README, text.encode("utf-8", "surrogateescape"))
+        write_readme(self.folder, _readme(self, places, manifest))
 
     def set_copied(self, crcs: Crcs) -> None:
         """Record that all copies are made, with their CRCs and those of files that will be moved here."""
@@ -319,6 +318,21 @@ class Backup:
         return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
 
 
+def write_readme(folder: Path, lines: Iterable[str]) -> None:
+    """Write the new file that says to a person what is in a folder and how to restore it.
+
+    Raises UnwritableError.
+    """
+    text = "".join(f"{line}\n" for line in lines)
+    disk.write_new(folder / README, text.encode("utf-8", "surrogateescape"))
+
+
+def from_anywhere(places: Places, command: str, *words: str) -> str:
+    """Return the line that runs a command on the store, from any folder."""
+    options = [each if each.startswith("--") else str(Path(each).absolute()) for each in places.options]
+    return on_store(places.root, command, *options, *words)
+
+
 _OF_RANGES = (
     "ranges/   files of which a part was changed: the former bytes of this part, each at its",
     "          own offset. The rest of such a file is zeros, and rmqtool reports it as damaged.",
@@ -327,9 +341,7 @@ _OF_RANGES = (
 
 def _readme(backup: Backup, places: Places, manifest: Manifest) -> Iterator[str]:
     """The lines of the README."""
-    # It may be read from any folder.
-    options = [each if each.startswith("--") else str(Path(each).absolute()) for each in places.options]
-    undo = on_store(places.root, "recover", *options, "--undo", str(backup.folder.absolute()))
+    undo = from_anywhere(places, "recover", "--undo", str(backup.folder.absolute()))
     yield f"What rmqtool {manifest.command} replaced, cut or deleted in this store:"
     yield f"    {command_line(places.root)}"
     yield ""

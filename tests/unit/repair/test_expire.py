@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -474,7 +475,7 @@ def test_archive(store: tuple[Path, int], tmp_path: Path) -> None:
         ]
     first = rows[f"commitlog/{AGED[0]}"]
     assert (first["first_store_timestamp_ms"], first["last_store_timestamp_ms"]) == (stored[0], stored[-1])
-    assert names(folder) == set(rows) | {done.manifest.name if done.manifest else ""}
+    assert names(folder) == set(rows) | {done.manifest.name if done.manifest else "", "README.txt"}
 
 
 def test_archive_that_a_killed_run_began(
@@ -539,8 +540,9 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     size = format_size(found["totals"]["freed_bytes"])
     assert code == 1
     assert note == (
-        f"rmqtool: 5 files, {size} would be deleted; --apply --archive DIR --force copies them first,"
-        " --apply --force deletes them for good\n"
+        f"rmqtool: 5 files, {size} would be deleted; to copy them to DIR and then delete them:"
+        f" rmqtool expire {root} --at {now} --tz UTC --archive DIR --apply --force"
+        " (DIR on another disk; without --archive they are lost)\n"
     )
     assert [row["needs"] for row in found["refusals"]] == ["force"]
     assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
@@ -575,9 +577,9 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
         "measured over only 1m04s: a rough guide", " ago: no broker uses the store",
         "no message since 2026-11-21T08:51:16",
         "once messages arrive again, the disk is",
-        "what if      above 75%: 2 of 4 log files deleted with 3563 messages, ",
-        "             above 85%: 3 of 4 log files deleted with 3567 messages, ",
-        "             above 90%: 3 of 4 log files", "messages are refused",
+        "what if      above 75%: deletes 2 of 4 log files with 3563 messages (groups have not consumed ",
+        "             above 85%: deletes 3 of 4 log files with 3567 messages (",
+        "             above 90%: deletes 3 of 4 log files", "messages are refused",
         "2 of 4 log files would be deleted, 5 files in all", "the log would then start at 2097152",
         "changed 3d01h ago, kept 72h", "warning      ",
         "5 delayed messages of level 4 still pending would be deleted",
@@ -587,6 +589,37 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     text = capsys.readouterr().out
     assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
+    assert f"\nnext         rmqtool expire {root} --before 1048576\n" in text
+    assert f"let it skip them: rmqtool reset-offset {root} --group " in text
+
+
+def test_what_goes_at_the_next_delete_when(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan without a trigger names it, with what groups need: it is the plan of that time."""
+    root, now = store
+    for at, stays in ((now + 6 * HOUR_MS, False), (now - 34 * HOUR_MS, True)):  # stays: too young even then
+        found = run(root, "--at", at)[1]
+        assert not found["totals"]["files_going"]
+        row = found["what_if"][0]
+        assert row["limit"] is None and row["at_timestamp_ms"] == found["next_delete_timestamp_ms"]
+        then = run(root, "--at", row["at_timestamp_ms"])[1]
+        assert then["what_if"][0]["limit"] == "diskMaxUsedSpaceRatio", "it is that time: nothing is later"
+        assert row["log_files_going"] == then["commit_log"]["files_going"] == (0 if stays else 2)
+        assert row["messages_going"] == then["totals"]["messages_going"]
+        assert row["messages_unconsumed"] == sum(each["messages"] for each in then["unconsumed"])
+        assert row["messages_pending"] == sum(each["messages"] for each in then["pending"])
+        main(["expire", str(root), "--at", str(at), "--tz", "UTC"])
+        text = capsys.readouterr().out
+        line = f"what if      at {row['at_time']}: "
+        if stays:
+            assert f"{line}no file is deleted; files older than 72h are deleted then" in text
+            assert "No file expires. " in text
+        else:
+            needed = f"(groups have not consumed {row['messages_unconsumed']}, 5 are pending)"
+            going = f"deletes 2 of 4 log files with 3563 messages {needed}"
+            assert f"{line}{going}, " in text
+            assert f"No file expires now. A broker that runs at {row['at_time']} {going}. " in text
 
 
 def test_command_options(
@@ -617,8 +650,8 @@ def test_command_options(
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--archive", "x"), 2),
-        (("--plan", "x"), 2),
+        (("--plan", "x"), 3),
+        (("--plan", "x", "--write-plan", "y"), 2),
         (("--apply", "--write-plan", "x"), 2),
         (("--keep-hours", "nan"), 2),
         (("--keep-hours", "-1"), 2),
@@ -686,7 +719,7 @@ def test_refusals_are_shown_with_the_plan(
     text, note = capsys.readouterr()
     (refused,) = [line for line in text.splitlines() if line.startswith("refused ")]
     assert refused.startswith("refused      --apply is refused without --force: messages that consumers ")
-    assert f"to apply the plan: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
+    assert f"rmqtool expire {root} --plan '{plan}' --archive DIR --apply --force (DIR on another disk" in note
     guard = root / "commitlog" / "rmqtool-repair"
     guard.write_bytes(b"R")
     assert main(arguments) == 1
@@ -744,7 +777,9 @@ def test_a_full_disk_is_explained(
         out, err = capsys.readouterr()
         refuses = percent > 90
         assert f"disk         {percent}% used (assumed by --disk-used)" in out
-        assert "what if      above 75%: 2 of 4 log files" in out and "             above 90%: 3 of 4" in out
+        assert (
+            " above 75%: deletes 2 of 4 log files" in out and "             above 90%: deletes 3 of 4" in out
+        )
         assert ("above 90% the broker refuses messages, until at most 85% are used" in out) is refuses
         assert ("not enough, it is still above 85% and the broker still refuses messages" in out) is refuses
         assert ("A broker refuses messages: the disk is" in out) is refuses
@@ -796,6 +831,9 @@ def test_a_disk_that_were_full(
         found = tuple(table[limit][name] for name in names_of)
         assert found == (going, real["totals"]["freed_bytes"], real["totals"]["messages_going"])
         assert going > 0
+        line = run(root, "--at", later, "--disk-used", f"{percent}%")[2].split("them: ")[1].split(" (DIR")[0]
+        words = line.replace(" --apply", "").split()[2:]  # the printed line, as a plan
+        assert run(*words)[1]["commit_log"]["start_after"] == real["commit_log"]["start_after"]
     assert main(["expire", str(root), "--disk-used", "92%", "--apply"]) == 2
     assert main(["expire", str(root), "--disk-used", "92%", "--write-plan", str(tmp_path / "plan")]) == 2
 
@@ -810,13 +848,62 @@ def test_archive_is_named_and_can_be_copied_back(
     arguments = ["--at", str(now), "--tz", "UTC", "--apply", "--force", "--archive", str(archive)]
     assert main(["expire", str(root), *arguments]) == 0
     (manifest,) = archive.glob("manifest-*.json")
-    assert f"archive      5 files, listed in {manifest}\n" in capsys.readouterr().out
-    for folder in archive.iterdir():
-        if folder.is_dir():
-            shutil.copytree(folder, root / folder.name, dirs_exist_ok=True)
+    text = capsys.readouterr().out
+    assert f"archive      5 files, listed in {manifest}\n" in text
+    (restore,) = (line.split(None, 1)[1] for line in text.splitlines() if line.startswith("restore "))
+    assert f"see {archive}/README.txt\n" in text
+    assert f"\n    {restore}\n    rmqtool verify {root}\n" in (archive / "README.txt").read_text()
+    subprocess.run(restore, shell=True, check=True)
     assert {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"} == before
     with Store.open(root) as opened:
         assert [found for found in verify(opened) if found.problem.severity != "note"] == []
+
+
+def test_a_single_log_file_is_copied_back(store: tuple[Path, int], tmp_path: Path) -> None:
+    """The newest, by the lines of README.txt: no gap, and every message is found."""
+    root, now = store
+    archive = tmp_path / "the archive"
+    deleted(root, now, archive=archive)
+    lines = [line.strip() for line in (archive / "README.txt").read_text().splitlines()]
+    log, others = [line for line in lines if line.startswith("cp -an ")][1:]
+    assert log == f"cp -an '{archive}/commitlog/{AGED[-1]}' {root}/commitlog/"
+    for line in (log, others):
+        subprocess.run(line, shell=True, check=True)
+    with Store.open(root) as opened:
+        assert opened.commit_log.min_offset == 1 << 20
+        assert [found for found in verify(opened) if found.problem.severity != "note"] == []
+
+
+def test_readme_of_an_archive_is_that_of_its_last_run(store: tuple[Path, int], tmp_path: Path) -> None:
+    root, now = store
+    archive = tmp_path / "archive"
+    deleted(root, now, OwnRules(before_offset=1 << 20), archive=archive)
+    assert AGED[0] in (archive / "README.txt").read_text()
+    deleted(root, now, archive=archive)
+    assert AGED[-1] in (archive / "README.txt").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "README.txt").write_text("mine")
+    deleted(root, now, OwnRules(before_offset=3 << 20), archive=other)
+    assert (other / "README.txt").read_text() == "mine"
+
+
+def test_plan_with_an_archive(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It says what would be copied, and why not; the line that applies it has the folder."""
+    root, now = store
+    archive = tmp_path / "archive"
+    code, found, note = run(root, "--at", now, "--archive", archive)
+    assert code == 1 and found["archive"] == str(archive) and found["manifest"] is None
+    line = f"rmqtool expire {root} --at {now} --tz UTC --archive {archive} --apply --force"
+    assert note.endswith(f"; to copy them to {archive} and then delete them: {line}\n")
+    assert not archive.exists()
+    main(["expire", str(root), "--at", str(now), "--archive", str(archive)])
+    assert f"on the disk, would first be copied to {archive}\n" in capsys.readouterr().out
+    code, found, note = run(root, "--at", now, "--archive", root / "index")
+    assert code == 1 and "an archive would lie in the store" in found["refusals"][-1]["reason"]
+    assert note.endswith("; --apply would be refused\n")
 
 
 def test_minimum_of_an_empty_queue_is_explained(
@@ -837,6 +924,9 @@ def test_plan_file(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     assert run(root, "--at", now, "--write-plan", plan)[0] == 1
     assert run(root, "--apply", "--plan", plan, "--keep-hours", 1)[0] == 2
+    code, found, note = run(root, "--plan", plan)
+    assert code == 1 and found["totals"]["files_going"] == 5 and not found["applied"]
+    assert f" rmqtool expire {root} --plan {plan} --archive DIR --apply --force " in note
     document = json.loads(plan.read_text())
     assert [row["path"] for row in document["actions"]][:2] == [f"commitlog/{name}" for name in AGED]
     changed = {**document, "options": {**document["options"], "before_offset": 1 << 20}}

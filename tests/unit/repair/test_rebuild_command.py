@@ -96,8 +96,10 @@ def test_a_plan_is_for_one_state_of_a_store(
     (store / QUEUE / file_name(0)).touch()
     code, _, err = run(capsys, store, "--apply", "--plan", plan)
     assert code == 4 and QUEUE in err
+    assert run(capsys, store, "--plan", plan)[0] == 4
     plan.unlink()
-    assert run(capsys, store, *chosen, "--write-plan", plan)[0] == 1
+    shown = run(capsys, store, *chosen, "--write-plan", plan)
+    assert run(capsys, store, "--plan", plan) == shown and shown[0] == 1
     code, rows, _ = run(capsys, store, "--apply", "--plan", plan)
     assert code == 0 and rows
     assert run(capsys, store)[0] == 0
@@ -138,7 +140,8 @@ def test_what_stands_against_it(store: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--only", "lunch"), ("--plan", "x"), ("--plan", "x", "--apply", "--topic", "T"),
+    [("--only", "lunch"), ("--plan", "x", "--write-plan", "y"),
+     ("--plan", "x", "--apply", "--topic", "T"),
      ("--apply", "--write-plan", "x"), ("--queue", "a"), ("--topic", "T", "--only", "index"),
      ("--queue", "0", "--only", "config", "--only", "index")],
 )  # fmt: skip

@@ -215,6 +215,7 @@ def test_what_stands_against_it(store_copy: Callable[[str], Path], tmp_path: Pat
     plan = tmp_path / "plan.json"
     code, rows, err = run(capsys, root, *chosen, "--write-plan", plan)
     assert code == 1 and f"--plan {plan} --apply" in err and "2h ago" not in err
+    assert run(capsys, root, "--plan", plan) == (code, rows, err)
     done = [row | {"state": "done"} if row["state"] == "planned" else row for row in rows]
     assert run(capsys, root, "--plan", plan, "--apply")[:2] == (0, done)
     assert run(capsys, root, "--plan", plan, "--apply")[0] == 4  # the store has changed since
