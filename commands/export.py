@@ -115,7 +115,9 @@ class ExportOptions(Group):
     spreadsheet: Annotated[
         bool,
         typer.Option(
-            "--spreadsheet", help="In CSV, put an apostrophe before text that looks like a formula; lossy."
+            "--spreadsheet",
+            help="Write CSV for Excel: with a UTF-8 byte order mark, and an apostrophe before text that looks"
+            " like a formula. append --input reads it back, but the apostrophes stay.",
         ),
     ] = False
     force: options.Replace = False
@@ -191,6 +193,7 @@ def export(
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.export.run import run_export
+    from rmqtool.report.export.text import CELL_MAX
 
     columns = own.names()
     if own.output is None:
@@ -206,6 +209,10 @@ def export(
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         _write_sums(result, writer)
+        if result.too_long_bodies:
+            number = result.too_long_bodies
+            what = "1 body is" if number == 1 else f"{number} bodies are"
+            writer.note(f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters)")
         if result.messages:
             _note_delayed(opened, selection, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())

@@ -142,7 +142,7 @@ class ExportRequest:
         group_bytes: bytes, in memory, of rows that are written together.
         tz: zone of the times in lines; None is the local zone.
         date_tz: zone of the dates of partitions.
-        spreadsheet: guard CSV cells that a spreadsheet would evaluate as formulas.
+        spreadsheet: write CSV for Excel; see `text.TextForm`.
         force: replace existing files.
         cursor_file: see `cursor`.
     """

@@ -31,6 +31,7 @@ from rmqtool.report.export.outputs import OutputTarget
 from rmqtool.report.export.records import LogBytes
 from rmqtool.report.export.request import ExportRequest, export_request, file_name, partitions
 from rmqtool.report.export.system import SystemColumn
+from rmqtool.report.export.text import too_long_bodies
 from rmqtool.report.export.writers import Compression, Format, Writer, new_writer
 from rmqtool.storage.claim import claimed
 from rmqtool.storage.output_guard import keep_out, real_path
@@ -54,6 +55,7 @@ class ExportResult:
         next_offset: physical offset at which the next run continues.
         resumed: the output of the previous run, if it was found to be complete and counts.
         batch_records: the batch records among the messages: each is one row.
+        too_long_bodies: bodies in a file for a spreadsheet that do not fit into a cell.
     """
 
     messages: int = 0
@@ -62,6 +64,7 @@ class ExportResult:
     next_offset: int | None = None
     resumed: str | None = None
     batch_records: BatchRecords = field(default_factory=BatchRecords)
+    too_long_bodies: int = 0
 
 
 def run_export(
@@ -333,6 +336,9 @@ class _Unit:
         """Add `rows`; `batch` has the columns that decide their partition."""
         request = self._run.request
         self._run.result.messages += len(rows)
+        text = self._run.form.text
+        if text is not None and text.spreadsheet:
+            self._run.result.too_long_bodies += too_long_bodies(rows, text)
         if not request.partition_by:
             self._writer("").write(rows)
             return

@@ -78,6 +78,9 @@ def _each(done: pa.Array, texts: pa.Array, pattern: str, convert: Callable[[obje
     return pc.replace_with_mask(done, chosen, values)
 
 
+CELL_MAX = 32_767
+"""Characters that a cell of Excel can hold."""
+BYTE_ORDER_MARK = "\ufeff"
 BODY, ENCODING, SYSTEM = "body", "body_encoding", "system"
 _FEW = frozenset({
     "topic", "tags", "born_host", "store_host", ENCODING, "body_compression", "file", "status",
@@ -93,7 +96,8 @@ class TextForm:
         names: the columns, in order.
         tz: zone of the times; None is the local zone.
         shows_nulls: optional columns without a value are shown as null, as if requested by name.
-        spreadsheet: guard CSV cells that a spreadsheet would evaluate as formulas.
+        spreadsheet: write CSV for Excel: with a byte order mark, and guarded cells that it would evaluate as
+            formulas.
     """
 
     names: tuple[str, ...]
@@ -128,9 +132,20 @@ def csv_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
     return _lines(batch, [*parts[1:], "\n"])
 
 
-def csv_header(names: Sequence[str]) -> bytes:
-    """The first line of a CSV file."""
-    return (",".join(map(csv_text, names)) + "\n").encode()
+def csv_header(form: TextForm) -> bytes:
+    """The first line of a CSV file; with a byte order mark for a spreadsheet.
+
+    Excel takes a file without the mark for one in the code page of the system.
+    """
+    return (BYTE_ORDER_MARK * form.spreadsheet + ",".join(map(csv_text, form.names)) + "\n").encode()
+
+
+def too_long_bodies(batch: pa.RecordBatch, form: TextForm) -> int:
+    """How many bodies do not fit into a cell of a spreadsheet."""
+    if BODY not in form.names:
+        return 0
+    too_long = pc.greater(pc.utf8_length(texts_of(batch, BODY, form)), CELL_MAX)
+    return int(pc.sum(too_long).as_py() or 0)
 
 
 def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:

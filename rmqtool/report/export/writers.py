@@ -259,7 +259,7 @@ class _Jsonl(_Bytes):
 
 class _Csv(_Bytes):
     def head(self) -> bytes:
-        return csv_header(self.text.names)
+        return csv_header(self.text)
 
     def data(self, batch: pa.RecordBatch) -> Any:
         return csv_lines(batch, self.text)

@@ -139,7 +139,7 @@ def test_asked_for_by_name_nulls_are_shown() -> None:
     form = TextForm(("properties_base64", "body"), shows_nulls=True)
     assert bytes(json_lines(batch_of([row]), form)) == b'{"properties_base64":null,"body":null}\n'
     assert form.reads == ("properties_base64", "body", "body_encoding")
-    assert csv_header(("a", "b")) == b"a,b\n"
+    assert csv_header(TextForm(("a", "b"))) == b"a,b\n"
 
 
 @given(st.lists(st.integers(-62_135_596_800_000, 253_402_300_799_999), max_size=8), st.sampled_from(ZONES))

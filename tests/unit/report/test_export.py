@@ -266,11 +266,30 @@ def test_bodies_of_chosen_columns_come_back(form: str, run: Run, tmp_path: Path)
 
 
 def test_spreadsheets(hostile: Path, run: Run, tmp_path: Path) -> None:
-    """Guarded, and said to be lossy."""
+    """Guarded, said to be lossy, and UTF-8 for Excel."""
     found = run(hostile, "--output", tmp_path / "a.csv", "--spreadsheet", "--columns", "tags,body")
-    rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8"), newline="")))
+    assert (tmp_path / "a.csv").read_bytes().startswith(b"\xef\xbb\xbftags,")
+    rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8-sig"), newline="")))
     assert rows[1] == ["'=A", "'=1+1", "utf-8"]
     assert "not exact" in found.err
+
+
+def test_a_spreadsheet_with_long_bodies(run: Run, tmp_path: Path) -> None:
+    """Bodies that a cell cannot hold are counted; append skips the byte order mark."""
+    store = small_store(tmp_path / "s", 1)
+    with StoreWriter.open(store, reserve=False) as writer:
+        for size in (32_767, 32_768, 40_000):
+            writer.put(NewMessage("T", "复".encode() + b"a" * (size - 1), queue_id=0))
+    found = run(store, "--output", tmp_path / "a.csv", "--spreadsheet")
+    assert "2 bodies are longer than a cell of Excel (32,767 characters)" in found.err
+    assert "longer than a cell" not in run(store, "--output", tmp_path / "b.csv").err
+    found = run(store, "--output", tmp_path / "c.csv", "--spreadsheet", "--columns", "topic")
+    assert "longer than a cell" not in found.err
+    copied = tmp_path / "copied"
+    assert main(["append", str(copied), "--create", "--input", str(tmp_path / "a.csv")]) == 0
+    with Store.open(copied) as made, Store.open(store) as first:
+        bodies = [[each.message.body for each in opened.messages()] for opened in (made, first)]
+    assert bodies[0] == bodies[1]
 
 
 def test_row_groups_are_bounded(tmp_path: Path, run: Run) -> None:

@@ -246,11 +246,10 @@ def test_a_message_of_a_batch(tmp_path: Path, capfd: pytest.CaptureFixture[str])
         record("T", b"two", {**told, "KEYS": "k2"}, queue_offset=2, born_timestamp=STORE_TIMESTAMP - 3),
     ]
     places = [0, sent[0].total_size, sent[0].total_size + sent[1].total_size]
-    retries = [
-        record("%RETRY%g", b"two", {**told, "ORIGIN_MESSAGE_ID": offset_message_id(HOST, place), "RETRY_TOPIC": "T"},
-               queue_offset=number)
-        for number, place in enumerate(places[:2])
-    ]  # fmt: skip
+    retries = []
+    for number, place in enumerate(places[:2]):
+        of_retry = {**told, "RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": offset_message_id(HOST, place)}
+        retries.append(record("%RETRY%g", b"two", of_retry, queue_offset=number))
     write_whole(tmp_path, [*sent, *retries])
     with Store.open(tmp_path) as store:
         *_, again, of_first, of_second = (each.physical_offset for each in store.messages())
