@@ -347,8 +347,38 @@ def _with_batch_topic(root: Path) -> Path:
     return root
 
 
-def test_batch_queues_are_not_written_twice(tmp_path: Path) -> None:
-    """5.4.0 fails: on such a message, on the files of such a queue, on a record that it dispatches."""
+def test_5_3_writes_batch_queues_twice(tmp_path: Path) -> None:
+    """RocksDB gets a unit for each batch record; a database that is built again has the same rows."""
+    settings = SETTINGS | {"mapperFileSizeBatchConsumeQueue": 46_000, "rocksdbCQDoubleWriteEnable": "true"}
+    root = _with_batch_topic(tmp_path / "store")
+    with libraries("5.3.3", tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, settings)
+        for number in range(4):
+            call("put", topic="Plain", queue_id=0)
+            call("put", topic="Inner", queue_id=0, inner=number + 2)
+        call("shutdown")
+        library.close()
+    written, conf = _queue_rows(root), conf_of(root, settings)
+    assert verify_finds(root, conf) == []
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:-60])
+    assert run("rebuild", root, "--broker-conf", conf, "--apply", "--quiet") == EXIT_OK
+    assert _queue_rows(root) == written and verify_finds(root, conf) == []
+    with Store.open(root, broker_conf=conf) as store:
+        assert predict(store, "5.3").queues["Inner", 0].max_after == 2 + 3 + 4 + 5
+        assert not predict(store, "5.4").loads
+
+
+def _queue_rows(root: Path) -> set[tuple[bytes, bytes]]:
+    database = Database(root / "consumequeue")
+    try:
+        return {row for family in ("default", "offset") for row in database.scan(family)}
+    finally:
+        database.close()
+
+
+def test_5_4_does_not_write_batch_queues_twice(tmp_path: Path) -> None:
+    """It fails: on such a message, on the files of such a queue, on a record that it dispatches."""
     settings = SETTINGS | {"mapperFileSizeBatchConsumeQueue": 46_000}
     twice = settings | {"rocksdbCQDoubleWriteEnable": "true"}
     with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:

@@ -4,7 +4,8 @@
     `max` without its unit, or with another one        RD02
     a unit whose store time is not its record's        RD03, found by `queues`
     the noted end of dispatch against log and units    RD04
-    queues that are written twice                      RD05 where the two differ, RD12 where one lacks units
+    queues that are written twice                      RD05 where the two differ, RD12 where one lacks units;
+                                                       of batch queues, which only 5.3 writes twice, only RD05
 
 A database that cannot be opened is found by the pass `files`. Not wrong: a `min` that is missing or stale,
 units above `max` after a cut of the log, units below the minimum of the log, a `max` whose unit has expired
@@ -27,7 +28,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.rocksdb_queue import UNIT_VALUE, UNITS, EndKey, unit_key
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
-from rmqtool.queue.units import UnitReader, present
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles, rocksdb_queue_files
 from rmqtool.storage.out_of_reach import database_code
 from rmqtool.storage.ranges import runs
@@ -175,6 +176,13 @@ def _twice(context: Context, queues: RocksdbQueues, spans: Mapping[Key, Span]) -
                     yield from _lacking(context, reader, queue, queues, other, spans.get(key))
             except FileNotFoundError:
                 continue  # it has gone since the folder was listed
+        for key, queue in context.layout.batch_queues.items():
+            other = queues.queues.get(key)
+            try:
+                if other is not None:
+                    yield from _batch_differences(context, reader, queue, queues, other)
+            except FileNotFoundError:
+                continue
 
 
 def _lacking(
@@ -242,3 +250,35 @@ def _differences(
             found += 1
             if found == _RUNS_MAX:
                 return
+
+
+def _batch_differences(
+    context: Context, reader: UnitReader, queue: QueueFiles, queues: RocksdbQueues, other: RocksdbQueue
+) -> Iterator[Finding]:
+    """Units of batch records that differ: 5.3 writes one at the queue offset of each, with the same fields.
+
+    Source: CommitLogDispatcherBuildRocksdbConsumeQueue of 5.3.3, DispatchEntry#from.
+    """
+    parts = [np.zeros(0, BATCH_UNIT_DTYPE)]
+    for file in queue.files:
+        parts += (units[present(units)] for _, units in reader.blocks(file, queue.unit_size))
+    units = np.concatenate(parts)
+    units = units[np.argsort(units["base_offset"], kind="stable")]
+    second = rocksdb_queue_files(queues, other)
+    for first in range(other.first, other.end if len(units) else 0, _BLOCK):
+        others = reader.read(second, first, min(_BLOCK, other.end - first))
+        numbers = np.flatnonzero(present(others))
+        place = np.searchsorted(units["base_offset"], numbers + first)
+        mine, others = units[np.minimum(place, len(units) - 1)], others[numbers]
+        differ = np.zeros(len(numbers), bool)
+        for name in ("physical_offset", "size", "tags_code"):
+            differ |= mine[name] != others[name]
+        differ &= mine["base_offset"] == numbers + first
+        for at in np.flatnonzero(differ)[:_RUNS_MAX].tolist():
+            yield finding(
+                "RD05", context.name(second.folder), None, UNIT_SIZE, topic=queue.topic,
+                queue_id=queue.queue_id, queue_offset=first + int(numbers[at]),
+                last_queue_offset=first + int(numbers[at]),
+                file_physical_offset=int(mine[at]["physical_offset"]),
+                rocksdb_physical_offset=int(others[at]["physical_offset"]),
+            )  # fmt: skip

@@ -10,6 +10,8 @@ first record, and of all but the newest ten files (spec 06 2.6).
                                           files, at the largest committed offset: no number is used again
     numbers are left out                  have no unit: consumers do not pass such a gap
     numbers repeat                        as in files: the first record keeps the number
+    batch queues                          one unit for each batch record, at its own number: 5.3 writes them
+                                          so in addition to files; 5.4 does not start where it would have to
 
 Source: RocksDBConsumeQueueStore, RocksDBConsumeQueue#initializeWithOffset; spec 06 2.2 to 2.8.
 """
@@ -69,6 +71,7 @@ class DatabaseTask:
         kept: rows (column family, key, value) of the present one for queues without records in the log.
         end: the end of dispatch, a physical offset.
         old: names and sizes of the present one's files.
+        is_batch: queues of batch records.
         committed: queues that begin at the largest committed offset.
     """
 
@@ -77,6 +80,7 @@ class DatabaseTask:
     kept: tuple[Row, ...]
     end: int
     old: Files
+    is_batch: frozenset[Key] = frozenset()
     committed: tuple[Key, ...] = ()
 
     @property
@@ -135,8 +139,9 @@ def database_task(
     shapes = {
         key: shape_of(survey, span)
         for key, span in sorted(survey.queues.spans.queues.items())
-        if key not in deleted and not span.is_batch
+        if key not in deleted
     }
+    is_batch = frozenset(key for key in shapes if survey.queues.spans.queues[key].is_batch)
     queues = layout.consume_queues if layout.rocksdb is not None else {}
     for key, shape in shapes.items():
         reason = refusal(survey, key, shape, queues.get(key), is_final=is_final, is_alone=False)
@@ -150,7 +155,7 @@ def database_task(
     begun = dict(_begun(survey, committed, known))
     kept += tuple(row for key, end in sorted(begun.items()) for row in _initialized(key, end))
     return DatabaseTask(
-        problems, shapes, kept, survey.end, old, tuple(sorted(begun.keys() & committed.keys()))
+        problems, shapes, kept, survey.end, old, is_batch, tuple(sorted(begun.keys() & committed.keys()))
     )
 
 
@@ -254,7 +259,9 @@ class DatabaseUnits:
 
     def put(self, topic: int, queue_id: int, entry: Entry, names: list[bytes]) -> None:
         """Take one unit; `topic` is the topic's number in `names`."""
-        self._names = names
+        if names is not self._names:  # of plain or of batch queues
+            self._write_out()
+            self._names = names
         self._waiting.append(
             (entry.physical_offset, entry.tags_code, entry.queue_offset, entry.store_timestamp, entry.size,
              entry.batch_size, topic, queue_id, entry.ext_size)
@@ -299,7 +306,7 @@ class DatabaseUnits:
         task, ends = self._task, []
         for key, shape in task.shapes.items():
             queue = self._queues.get(key)
-            if queue is None or queue.last + 1 != shape.end:
+            if queue is None or (queue.last + 1 != shape.end and key not in task.is_batch):
                 raise FormatError("the rebuilt queues differ from the plan", path=self.folder,
                                   hint="make the plan again")  # fmt: skip
             value = END_VALUE.pack(queue.physical_offset, queue.last)

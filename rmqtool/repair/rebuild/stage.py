@@ -205,7 +205,7 @@ class StagingDispatcher(Dispatcher):
             own = [task for task in tasks if task.is_batch == (unit == BATCH_UNIT_SIZE)]
             heads = lay_heads(staging / part, own, unit, size, log_start)
             if unit == BATCH_UNIT_SIZE:
-                return ChosenQueues(staging / part, heads, own, unit, size)
+                return ChosenQueues(staging / part, heads, own, unit, size, database=database)
             if not options.ext_queues:
                 return ChosenQueues(staging / part, heads, own, unit, size, database=database, dues=dues)
             extension = ExtensionWriter(staging / PARTS[3], {}, options.ext_queue_file_size, bits)

@@ -486,6 +486,26 @@ def test_batch_records(tmp_path: Path) -> None:
     assert [(row["problem"], row["detail"]["queue_offset"]) for row in found] == [("CQ02", 6)]
 
 
+def test_batch_queues_that_are_written_twice(tmp_path: Path) -> None:
+    """5.3 was seen to write a unit for each batch record; where RocksDB has another one, it is found."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    offsets = with_batches(root)
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\nmappedFileSizeCommitLog=65536\n")
+    (root / "consumequeue/IDENTITY").write_text("x")
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert not findings_of(root, broker_conf=conf)
+    rows = rows_of(root)
+    assert {unit_key("Inner", 0, number) for number in offsets} < rows[UNITS].keys()
+    value = bytearray(rows[UNITS][unit_key("Inner", 0, 6)])
+    value[7] ^= 1
+    log = write_ahead_log([(0, unit_key("Inner", 0, 6), bytes(value))])
+    (root / "consumequeue/000900.log").write_bytes(log)
+    found = [each.row() for each in findings_of(root, broker_conf=conf)]
+    assert [(row["problem"], row["detail"]["queue_offset"]) for row in found] == [("RD05", 6)]
+    assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
+    assert rows_of(root) == rows
+
+
 LOCK_HOLDER = """
 import fcntl, sys
 file = open(sys.argv[1], "r+")
