@@ -312,6 +312,7 @@ def _queue(
     state: QueueState, before: tuple[int, int] | None, shifted: bool, name: Callable[[Path], str]
 ) -> QueuePrediction:
     low, high = state.span()
+    before = getattr(state, "now", None) or before
     return QueuePrediction(
         state.topic,
         state.queue_id,

@@ -46,6 +46,7 @@ class RocksdbState(QueueState):
 
     Attributes:
         queue: as it is in the database now; None for one that it lacks.
+        now: (min, max) as a broker would serve it now; None for one that is not there; set by `settle`.
         dispatched: queue offsets of the units that dispatch writes, half-open, in its order.
         units: of those that are there after the start and served, half-open, ascending; set by `settle`.
         low: the first queue offset that is served; set by `settle`.
@@ -53,6 +54,7 @@ class RocksdbState(QueueState):
     """
 
     queue: RocksdbQueue | None = None
+    now: tuple[int, int] | None = None
     dispatched: list[tuple[int, int]] = field(default_factory=list)
     units: list[tuple[int, int]] = field(default_factory=list)
     low: int = 0
@@ -152,7 +154,13 @@ class RocksdbFolder(Folder):
             assert isinstance(state, RocksdbState)
             there = [] if state.queue is None else list(self._units(state.queue, start, end))
             noted_at, low = self._noted_min(state, start)
-            state.top = 0 if state.queue is None else state.queue.end
+            state.top = 0
+            if state.queue is not None:
+                state.top = state.queue.end
+                first = _searched_min(there, noted_at, state.top) if low is None else low
+                if not there and state.max_physical >= start:  # the records of all units are lost
+                    first = state.queue.first
+                state.now = min(first, state.top), state.top
             if state.dispatched:
                 state.top = state.dispatched[-1][1]
             elif state.queue is not None and state.max_physical >= end and noted > end:

@@ -374,6 +374,12 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
     before = rows_of(root)
     sorted((root / "commitlog").iterdir())[0].unlink()
     assert "CQ14" not in codes_of(root)
+    with Store.open(
+        root, broker_conf=conf
+    ) as store:  # units of expired records were not served before, either
+        for queue in predict(store, "5.4").queues.values():
+            assert (queue.min_before, queue.max_before) == (queue.min_after, queue.max_after)
+            assert queue.min_after == (20 if queue.topic == "Old" else queue.log_min)
     log = write_ahead_log([(0, unit_key("New", 0, 800), None)])
     (root / "consumequeue/000900.log").write_bytes(log)
     assert rebuild(root, "--broker-conf", conf, "--apply") == EXIT_OK
