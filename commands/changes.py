@@ -66,6 +66,7 @@ def note_next(
     *words: str,
     in_plan: Collection[str],
     without: Collection[str] = (),
+    first: str = "",
 ) -> None:
     """Print the command line that applies the plan; or why --apply refuses it.
 
@@ -77,6 +78,7 @@ def note_next(
         words: further words of the line.
         in_plan: options that a plan file holds, and that the line lacks if it names one.
         without: further options that the line lacks: `words` give their values.
+        first: what to do before, as a part of a sentence that ends with a semicolon; empty if nothing.
     """
     from rmqtool.repair.plan import not_overridden
 
@@ -90,7 +92,7 @@ def note_next(
     left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []
     line = given.line(*of_file, *words, "--apply", without=left_out)
-    output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")
+    output.note(f"rmqtool: nothing was changed; {f'{first} ' if first else ''}to apply the plan: {line}")
 
 
 def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.verdicts import (
+    CONFIG_FILES,
     LOG_MISSING,
     LOG_NOT_FOUND,
     OFFSETS_LOST,
     READS_DAMAGE,
     by_name,
+    config_lost_sentence,
     cost_of_start,
     disk_text,
     missed_sentence,
@@ -40,6 +42,8 @@ def verdict(found: Examination) -> Iterator[str]:
     errors = found.count("error")
     if any(each.name == LOG_MISSING for each in found.diagnoses):
         yield LOG_NOT_FOUND
+    if found.config_lost:
+        yield config_lost_sentence(each.name for each in found.diagnoses)
     if errors:
         others = f" Also {' and '.join(counts)}." if counts else ""
         yield f"Act now: {counted(errors, 'error')}.{others}"
@@ -64,7 +68,9 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         return
     elif all(start.prediction is not None for start in starts):
         is_lost = any(each.name == OFFSETS_LOST for each in found.diagnoses)
-        yield from start_sentences(_predictions(starts), more=bool(found.lost), offsets_lost=is_lost)
+        yield from start_sentences(
+            _predictions(starts), more=bool(found.lost), offsets_lost=is_lost, is_said=found.config_lost
+        )
     elif any(each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses):
         yield "Do not start the broker before you have read what follows."
     else:
@@ -167,6 +173,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
                 part.chosen.add(name)
                 said.add(" ".join(more))
     rest = found.diagnoses[len(parts) :]
+    if found.config_lost:
+        rest = _with_config_as_one(rest)
     if any(each.severity == "error" for each in rest) and left < 1 and parts:
         left += len(parts[0].cost)  # another error says more than what the first one costs
         parts[0].chosen.discard("cost")
@@ -174,6 +182,17 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
         yield ""
         yield from part.lines()
     yield from _rest_lines(rest, left + _lines_of_rest(len(rest)))
+
+
+def _with_config_as_one(rest: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Return the results; the lost files of config/, which the verdict names, as one."""
+    files = [each for each in rest if each.name in CONFIG_FILES]
+    others = [each for each in rest if each.name not in CONFIG_FILES]
+    if not files:
+        return others
+    names = ", ".join(each.name for each in files)
+    joined = replace(files[0], name=names, message="the lost files of config/")
+    return [*others[: rest.index(files[0])], joined, *others[rest.index(files[0]) :]]
 
 
 _FEW_WORDS = 66

@@ -190,7 +190,8 @@ def _show(
     output.write_object(found, recover_lines(own, check=explains, save=_save_command(store, found)))
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
-        changes.note_next(output, given, change, recovery.refusals, *words, in_plan=_IN_PLAN)
+        first = _COPY_FIRST if found["config_lost"] else ""
+        changes.note_next(output, given, change, recovery.refusals, *words, in_plan=_IN_PLAN, first=first)
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed or found["warnings"] else EXIT_OK
@@ -248,14 +249,17 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     return EXIT_OK
 
 
+_COPY_FIRST = "if there is a copy of config/, copy it into the store and plan again; without one,"
 _IN_PLAN = ("mode", "fill", "broker", "broker_heap")
-_LOST_SHOWN = 10
+_LOST_SHOWN = 20
 _CHANGES_SHOWN = 10
 _QUEUES_SHOWN = 10
-_REASON_MAX = 160  # characters
-_LOST_COLUMNS = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
+_LOST_COLUMNS = (
+    "topic", "queue_id", "queue_offset", "messages", "physical_offset", "size", "from_time", "until_time"
+)  # fmt: skip
+_LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
 _READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
-_LOST_IF_KNOWN = ("queues", "messages", "places", "from_time", "until_time")
+_LOST_IF_KNOWN = ("queue_id", "queue_offset", "queues", "messages", "places", "from_time", "until_time")
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 
 Row = dict[str, Any]
@@ -510,16 +514,35 @@ def _lost_lines(found: Row, save: str | None) -> Iterator[str]:
     if any(row["fate"] == "filled" for row in lost):
         seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
     yield f"{'lost already':<13}{_lost_text(found)}{seen}"
-    rows = _lost_by_topic(lost)
-    columns = [
-        name
-        for name in _LOST_COLUMNS
-        if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
+    few = len(lost) <= _LOST_SHOWN
+    rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if few else (_lost_by_topic(lost), _LOST_BY_TOPIC)
+    shown = [
+        name for name in columns if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
     ]
-    yield from Output.table_lines(rows[:_LOST_SHOWN], columns)
+    yield from Output.table_lines(rows[:_LOST_SHOWN], shown)
     if len(rows) > _LOST_SHOWN:
-        yield f"... and {len(rows) - _LOST_SHOWN} more topics (--format json shows all)"
+        yield f"... and {len(rows) - _LOST_SHOWN} more topics"
+    if not few:
+        yield "--format json shows each lost message, with queue and offsets"
     yield from _readable_lines(found, save)
+
+
+def _lost_rows(lost: Sequence[Row]) -> list[Row]:
+    """Return a row for each lost message, or for several of one queue with consecutive queue offsets.
+
+    `messages` is None in all if each row is one message.
+    """
+    is_single = all(each["count"] == 1 for each in lost)
+    return [
+        {
+            "topic": each["topic"] if each["count"] else "(unknown)",
+            **{name: each[name] for name in ("queue_id", "queue_offset", "physical_offset", "size")},
+            "messages": None if is_single else each["count"] or None,
+            "from_time": each.get("stored_after_time"),
+            "until_time": each.get("stored_before_time"),
+        }
+        for each in lost
+    ]
 
 
 def _readable_lines(found: Row, save: str | None) -> Iterator[str]:
@@ -616,9 +639,17 @@ def _changes_by_place(actions: Sequence[Row]) -> list[Row]:
             "path": os.path.commonpath([each["path"] for each in found]),
             "count": len(found),
             "bytes": sum(each["length"] for each in found),
-            "reason": reasons[0][:_REASON_MAX] + (" ..." if reasons[0][_REASON_MAX:] or reasons[1:] else ""),
+            "reason": reasons[0] + (f" (and {len(reasons) - 1} more)" if reasons[1:] else ""),
         })  # fmt: skip
-    return rows
+    return list(_without_same_reasons(rows))
+
+
+def _without_same_reasons(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows; a reason right after the same one says so, because one loss changes several files."""
+    before = None
+    for row in rows:
+        yield row if row["reason"] != before else row | {"reason": "as above"}
+        before = row["reason"]
 
 
 def _change_of(row: Row) -> tuple[str, str, str]:

@@ -94,9 +94,9 @@ give up log bytes     201.8 KiB             201.8 KiB             0
 lose sound messages   261                   261                   0
 ...
 lost already 1 message of 1 queue; ...
-topic     queues  messages  first_offset  from_time...
---------  ------  --------  ------------  ---------...
-pubBatch       1         1       3511773  2026-11-21T08:50:33.180+00:00...
+topic     queue_id  queue_offset  physical_offset  size  from_time...
+--------  --------  ------------  ---------------  ----  ---------...
+pubBatch         3             3          3511773  4229  2026-11-21T08:50:33.180+00:00...
 readable     header and properties of 1 record; status says what is damaged
 ...
 save first   rmqtool lookup store --offset 3511773 --json > damaged.jsonl
@@ -255,13 +255,15 @@ delayed message again, and without subscriptionGroup.json it creates groups with
 writes these files within seconds after a start, so that a loss can no longer be seen: do not start it before
 step 4.
 
-- 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck).
-- 2. Copy each lost file back into config/ from a backup, from the host that the store came from, or from a
-slave. A slave gets these files from its master every 10 seconds with 4.9 and every minute with 5.x; a copy
-that `rmqtool receive` keeps has them too.
-Groups receive what they consumed after the copy was made once more.
+- 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck), and
+says first if the whole folder is missing.
+- 2. Before anything else, copy each lost file back into config/ from a backup, from the host that the
+store came from, or from a slave. A slave gets these files from its master every 10 seconds with 4.9 and
+every minute with 5.x; a copy that `rmqtool receive` keeps has them too. Groups receive what they consumed
+after the copy was made once more.
 - 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
-Compare the topics with your notes: order, permissions and filter type of a topic are not in the log.
+Compare the topics with your notes: topics without messages are missing, and order, permissions and filter
+type of a topic are not in the log.
 - 4. Offsets without a copy. Keep the consumers stopped, and set the offsets of each group to the time up to
 which it had consumed, before the broker starts. `rmqtool reset-offset STORE --group GROUP --topic TOPIC
 --since TIME` shows how many messages the group then receives, and with `--apply` writes the file; `--from

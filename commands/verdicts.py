@@ -103,6 +103,32 @@ OFFSETS_ARE_LOST = (
     " all of them again. Copy consumerOffset.json from a backup, the old host or a slave before a broker"
     " starts; without a copy, rmqtool reset-offset sets them."
 )
+CONFIG_FILES = {
+    "CF06": "topics.json", "CF08": "consumerOffset.json", "CF09": "subscriptionGroup.json",
+    "CF07": "delayOffset.json", "TM03": "timercheck",
+}  # fmt: skip
+"""The file of config/ that is lost, by code."""
+_MADE_AGAIN = ("CF06", "TM03")
+
+
+def config_lost_sentence(codes: Iterable[str]) -> str:
+    """Say that the whole folder config/ is missing, which files that are, and what to do first.
+
+    `codes` are those of what was found.
+    """
+    found = set(codes)
+    lost = [name for code, name in CONFIG_FILES.items() if code in found]
+    made = [name for code, name in CONFIG_FILES.items() if code in found and code in _MADE_AGAIN]
+    cures = [f"recover makes {listed(made)} again"] if made else []
+    if OFFSETS_LOST in found:
+        cures.append("reset-offset sets offsets, or groups skip messages or receive all again")
+    again = f" Without a copy, {'; '.join(cures)}." if cures else ""
+    return (
+        f"The folder config/ is missing{f' ({listed(lost)})' if lost else ''}: first of all, copy it from a"
+        f" backup, the old host or a slave.{again}"
+    )
+
+
 READS_DAMAGE = "a consumer that reaches it misses the rest of that pull, or receives damaged bytes"
 """What damage of the log costs until it is repaired."""
 
@@ -113,7 +139,15 @@ def of_recover(found: Row) -> list[str]:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
     is_lost = found["applied"] is None and _has_lost_offsets(found)
     sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
-    sentences += start_sentences(found["predictions"], more=found["lost_messages"] > 0, offsets_lost=is_lost)
+    if found["config_lost"] and found["applied"] is None:
+        codes = [each[:4] for each in found["warnings"]]
+        sentences.append(config_lost_sentence([*codes, *(row["problem"] for row in found["actions"])]))
+    sentences += start_sentences(
+        found["predictions"],
+        more=found["lost_messages"] > 0,
+        offsets_lost=is_lost,
+        is_said=found["config_lost"],
+    )
     if found["applied"] is None:
         sentences += _plan_sentences(found)
         sentences += _guessed_sentence(found["guessed_sizes"])
@@ -130,17 +164,18 @@ def _guessed_sentence(folders: Sequence[str]) -> Iterator[str]:
 
 
 def start_sentences(
-    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False
+    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False, is_said: bool = False
 ) -> Iterator[str]:
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
-    `more` is whether messages are lost already, `offsets_lost` whether the committed offsets are.
+    `more` is whether messages are lost already, `offsets_lost` whether the committed offsets are, `is_said`
+    whether `config_lost_sentence` was said, which says so too.
     """
     brokers: dict[str, list[str]] = {}
     for row in predictions:
         brokers.setdefault(cost_of_start(row), []).append(row["broker"])
     if not brokers:
-        if offsets_lost:
+        if offsets_lost and not is_said:
             yield OFFSETS_ARE_LOST
         return
     safe = brokers.pop("", [])
@@ -151,7 +186,7 @@ def start_sentences(
         yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
-    if offsets_lost:
+    if offsets_lost and not is_said:
         yield f"But the{OFFSETS_ARE_LOST.removeprefix('The')}" if safe else OFFSETS_ARE_LOST
 
 

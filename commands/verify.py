@@ -11,7 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
+from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, config_lost_sentence, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
@@ -126,7 +126,7 @@ def verify(
                 progress=bar.advance,
             )
             writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS)
-        texts = [LOG_NOT_FOUND] if LOG_MISSING in present else []
+        texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)
         texts += _next_texts(opened, store, counts, present)
@@ -168,6 +168,16 @@ def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str
     topic = finding.detail.get("topic")
     if finding.problem.severity == "error" and finding.problem.code.startswith("CQ") and topic is not None:
         topics.add(str(topic))
+
+
+def _lost_as_a_whole(opened: Store, present: dict[str, Problem]) -> Iterator[str]:
+    """Yield that the log or the folder config is missing: to look for it comes before anything else."""
+    from rmqtool.read.lost_config import is_folder_lost
+
+    if LOG_MISSING in present:
+        yield LOG_NOT_FOUND
+    if is_folder_lost(opened.layout):
+        yield config_lost_sentence(present)
 
 
 def _next_texts(

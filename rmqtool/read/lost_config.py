@@ -78,6 +78,14 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         yield _lost("CF09", layout, GROUPS_FILE, len(groups))
 
 
+def is_folder_lost(layout: StoreLayout) -> bool:
+    """Whether no file is left in config/ of a store that a broker has used: the whole folder was lost."""
+    outside = any(part.what == "config" for part in layout.unsupported)
+    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
+        return False
+    return not layout.config and _is_of_a_broker(layout)
+
+
 def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[str]:
     """The known groups without an offset, if all offsets were lost and some were set since.
 

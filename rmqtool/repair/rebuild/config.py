@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild import Rebuild
 
 _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
-_REASON = (
-    "topics and numbers of queues as log and queues show; what these do not show has the default or is"
-    " missing: order, permissions, filter type (MULTI_TAG), topics without messages"
+_REASON = "topics and numbers of queues as log and queues show"
+_NOT_SHOWN = (
+    "the new topics.json lacks topics without messages; order, permissions and filter type (MULTI_TAG) of the"
+    " others are the defaults, because neither log nor queues show them. Compare it with your notes, and"
+    " create missing topics before their producers start"
 )
 _NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
-def config_actions(store: Store, found: Rebuild) -> list[Action]:
-    """The actions that repair config files; none if they are in RocksDB.
+def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str]]:
+    """The actions that repair config files, and texts on what these lack; none if they are in RocksDB.
 
     Args:
         store: the store.
@@ -54,8 +56,9 @@ def config_actions(store: Store, found: Rebuild) -> list[Action]:
     layout = store.layout
     outside = any(part.what == "config" for part in layout.not_written)
     if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
-        return []
-    return [*_from_bak(store), *_topics(store, found)]
+        return [], []
+    topics = list(_topics(store, found))
+    return [*_from_bak(store), *topics], [f"{each.problem} {_NOT_SHOWN}" for each in topics]
 
 
 def _from_bak(store: Store) -> Iterator[Action]:

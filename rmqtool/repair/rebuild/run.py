@@ -114,7 +114,9 @@ def plan(
     )
     actions = _chosen(found.actions, request)
     if "config" in request.parts:
-        actions += config_actions(store, found)
+        of_config, texts = config_actions(store, found)
+        actions += of_config
+        found = replace(found, warnings=(*texts, *found.warnings))
     made = any(action.path.startswith("index/") and action.kind != "delete" for action in actions)
     if made:
         actions += _checkpoint(store, found)

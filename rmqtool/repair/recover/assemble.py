@@ -21,6 +21,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.versions import Broker
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import BY_CODE
+from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
@@ -320,7 +321,8 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         log = _with_places(store, log, misrouted)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
-    actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
+    of_config, lacking = config_actions(store, rebuild)
+    actions = _in_order([*log.actions, *rebuild.actions, *of_config, *elsewhere])
     actions, in_the_way = _without_conflicts(actions)
     agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
     refusals = [*unreachable, *in_the_way, *log.refusals, *deliberate(store, actions, agreed)]
@@ -330,7 +332,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         request.options(),
         tuple(actions),
         fingerprint(store.layout, log_end=log.end, touched=touched),
-        _summary(store, request, log, rebuild, actions, warnings),
+        _summary(store, request, log, rebuild, actions, [*lacking, *warnings]),
     )
     layout = store.layout
     assert layout.root is not None, "out_of_reach refuses everything else"
@@ -514,6 +516,7 @@ def _summary(
         ],
         "warnings": list(warnings),
         "remaining": list(_remaining(store, rebuild, warnings)),
+        "config_lost": is_folder_lost(store.layout),
         "guessed_sizes": list(rebuild.guessed_sizes),
         "replica": replica_notes(store, actions),
     }

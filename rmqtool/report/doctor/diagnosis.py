@@ -125,6 +125,7 @@ class Examination:
         host: facts of the host, see `host.Host`; None if it was not looked at.
         missed: how many messages expired before a group read them, by group.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
+        config_lost: whether the whole folder config/ was lost.
     """
 
     info: dict[str, Any]
@@ -138,6 +139,7 @@ class Examination:
     host: dict[str, Any] | None = None
     lost: dict[str, int] = field(default_factory=dict)
     missed: dict[str, int] = field(default_factory=dict)
+    config_lost: bool = False
 
     def add(self, more: Iterable[Diagnosis]) -> None:
         """Add diagnoses; the worst stay first."""

@@ -29,6 +29,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
+from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
 from rmqtool.read.timer_loss import may_have_lost
 from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Examination, Omission
@@ -125,6 +126,7 @@ def examine(
         add_disk(store, found, now_ms, is_live=is_live)
         _dispatch(found, is_live=is_live)
         found.missed = expired_unread(store)
+        found.config_lost = is_folder_lost(store.layout)
     found.diagnoses += of_findings(store, findings, is_live=is_live)
     found.diagnoses += _unread(store, found, {each.path for each in findings})
     found.diagnoses += _expired(store, found.missed)

@@ -105,7 +105,7 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
     }  # fmt: skip
     found: dict[str, Any] = {
         "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
-        "guessed_sizes": [], "remaining": [],
+        "guessed_sizes": [], "remaining": [], "config_lost": False,
         "predictions": [
             {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
             {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},
@@ -158,6 +158,10 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
     assert "20 messages (6 of pubTopicEight" in verdict(out)
     assert "1 message of pubLong" in verdict(out) and "keys, tags" in verdict(out)
     assert "lost already 20 messages of 15 queues" in out and "readable" not in out
+    lines = out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.split()[:3] == ["topic", "queue_id", "queue_offset"])
+    assert lines[at].split()[3:5] == ["physical_offset", "size"] and str(_HOLE) in lines[at + 2]
+    assert len({line.split()[3] for line in lines[at + 2 : at + 22]}) == 20 and not lines[at + 22]
     assert "fill 1 range in commitlog" in out and "replace 1 file in index" in out
 
 
@@ -276,6 +280,7 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
     assert header.split() == ["topic", "queues", "messages", "first_offset", "from_time"]
+    assert "--format json shows each lost message, with queue and offsets" in lines
     rows = [line.split() for line in lines[lines.index(header) + 2 :][:10]]
     lost: Counter[str] = Counter()
     for each in found["lost"]:

@@ -41,6 +41,41 @@ def lost(capsys: pytest.CaptureFixture[str], root: Path) -> set[str]:
     return found
 
 
+def test_a_lost_folder_comes_first(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every verdict names its files, which of them recover makes again, and that a copy comes first."""
+    root = store_copy("ok_533_clean")
+    monkeypatch.chdir(root.parent)
+    root = Path(root.name)
+    kept = (root / "config/topics.json").read_bytes()
+    shutil.rmtree(root / "config")
+    begins = (
+        "The folder config/ is missing (topics.json, consumerOffset.json, subscriptionGroup.json,"
+        " delayOffset.json and timercheck): first of all, copy it from a backup, the old host or a slave."
+        " Without a copy, recover makes topics.json and timercheck again; reset-offset sets offsets, or"
+        " groups skip messages or receive all again."
+    )
+    _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
+    assert " ".join(out.split()).startswith(f"verdict {begins} Act now") and len(out.splitlines()) <= 23
+    assert ": the lost files of config/\n" in out
+    _, _, err = run(capsys, "verify", root, "--format", "jsonl")
+    assert next(line for line in err.splitlines() if "config/ is" in line) == begins
+    _, out, err = run(capsys, "recover", root, "--format", "text")
+    assert out.splitlines()[-1].startswith(f"verdict      {begins} ")
+    assert "copy of config/, copy it into the store and plan again; without one, to apply the plan: " in err
+    (reason,) = [line for line in out.splitlines() if line.startswith("create ") and "topics.json" in line]
+    assert reason.endswith("  topics and numbers of queues as log and queues show")
+    (lacks,) = [line for line in out.splitlines() if line.startswith("warning      CF06")]
+    assert "lacks topics without messages" in lacks and "MULTI_TAG" in lacks
+    assert out.count("timercheck is lost: ") == 1 and out.count("  as above\n") == 3
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_bytes(kept)
+    for command in ("doctor", "verify", "recover"):
+        _, out, err = run(capsys, command, root, "--format", "json")
+        assert "The folder config/" not in out + err and "copy it into the store" not in err
+
+
 @pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_clean", "ok_540_clean", "torn_540_killed"])
 def test_files_of_a_broker(name: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
     """Each file that is gone is found, with its .bak only, and alone."""
@@ -104,7 +139,7 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     shutil.rmtree(root / "config")
     _, out, _ = run(capsys, "recover", root, "--format", "json")
     found = json.loads(out)
-    assert [text[:4] for text in found["warnings"]] == ["CF07", "CF08", "CF09"]
+    assert [text[:4] for text in found["warnings"]] == ["CF06", "CF07", "CF08", "CF09"]
     paths = {row["path"] for row in found["actions"]}
     assert {path for path in paths if "timer" not in path} == {"config/topics.json"}
     assert "config/timercheck" in paths  # it was lost with the folder

@@ -284,7 +284,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
-            "remaining": [],
+            "remaining": [], "config_lost": False,
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
