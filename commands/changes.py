@@ -55,7 +55,7 @@ def needs(refusals: Iterable[Refusal]) -> list[str]:
 
 def conf_words(folders: Sequence[str]) -> list[str]:
     """Return the option that gives the sizes of files in these folders, if there are any."""
-    return ["--broker-conf", "broker.conf"] if folders else []
+    return ["--broker-conf", "FILE"] if folders else []
 
 
 def note_next(
@@ -89,6 +89,8 @@ def note_next(
         output.note(f"rmqtool: nothing was changed; --apply is refused{unless}: {refusal.reason}{hint}")
         return
     plan = change.plan or change.write_plan
+    if plan is not None and words:  # with other sizes the plan would be another one
+        first, words = f"with {' '.join(words)} the plan has to be made again;", ()
     left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []
     line = given.line(*of_file, *words, "--apply", without=left_out)

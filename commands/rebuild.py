@@ -62,7 +62,8 @@ def rebuild(
     deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed
     messages. For lost ones the delays are taken from --broker-conf, else from the other units of the level;
     the plan says for how many messages the default is assumed. File sizes are detected from existing files:
-    give --broker-conf if all queues or the whole index are missing and theirs are not the defaults.
+    give --broker-conf if all queues or the whole index are missing and their sizes are not the defaults
+    (mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum).
 
     Queues in RocksDB are in one database, which is rebuilt as a whole, with a unit for every message of
     the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store whose queues are written

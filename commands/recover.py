@@ -76,11 +76,10 @@ def recover(
 ) -> int:
     r"""Show what a broker's start would do, and repair the store.
 
-    Without --apply nothing is changed. For each broker version rmqtool predicts from the bytes of the
-    store whether its start loads the store, where it ends the log, which files it deletes, which
-    messages are lost, and which queues and index files it truncates. The text shows the versions that may
-    have written the store, or those of --broker; JSON shows all. The last column shows what recover would
-    do instead.
+    Without --apply nothing is changed. For each broker version rmqtool predicts from the bytes of the store
+    whether its start loads the store, where it ends the log, which files it deletes, which messages are lost,
+    and which queues and index files it truncates. The text shows the versions that may have written the
+    store, or those of --broker; JSON shows all. The last column shows what recover would do instead.
 
     --mode best keeps every valid record, even after damage. Each lost record is replaced by a filler
     with the same topic, queue and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past
@@ -95,14 +94,15 @@ def recover(
     Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
     one new database is built for all (extra rocksdb). The same is true of an index in RocksDB.
 
-    File sizes are detected from existing files. If all queues or the whole index are missing and their
-    sizes are not the defaults, give --broker-conf; otherwise a broker does not load them. Sound units keep
-    the delivery times of delayed messages. For lost ones the delays are taken from --broker-conf, else
-    from the other units of the level; the plan says for how many messages the default is assumed.
+    File sizes are detected from existing files. If all queues or the whole index are missing, and
+    mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
+    --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
+    files. Sound units keep the delivery times of delayed messages. For lost ones the delays are taken from
+    --broker-conf, else from the other units of the level; the plan counts messages with the default.
 
-    Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte,
-    until a broker has written to the store, and only into the store that the backup was made from. If
-    that store was moved since, --undo needs --force.
+    Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
+    broker has written to the store, and only into the store that the backup was made from. If that store was
+    moved since, --undo needs --force.
 
     --plan reads a plan that --write-plan has written. rmqtool does not apply the file itself: it
     plans again with the options in the file, and refuses if the store has changed since or the new

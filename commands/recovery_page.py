@@ -162,8 +162,9 @@ plan         nothing to do
 ```
 
 If no queue file or no index file is left, their sizes are unknown: `recover` says so and uses the default
-sizes. A broker that is configured with other sizes does not load these files. In that case, give its
-configuration with `--broker-conf`.
+sizes. A broker with another mappedFileSizeConsumeQueue does not start with these queue files. One with
+another maxHashSlotNum or maxIndexNum loads these index files, but finds no key in them. So name its
+broker.conf with `--broker-conf`, or a file with just these settings.
 
 Without `--backup-dir` the backup is next to the store. Its README.txt shows how to undo the repair, and how
 to read what was replaced: `rmqtool dump BACKUP/ranges/commitlog/FILE --explain OFFSET` shows a record that

@@ -150,16 +150,21 @@ def of_recover(found: Row) -> list[str]:
     )
     if found["applied"] is None:
         sentences += _plan_sentences(found)
-        sentences += _guessed_sentence(found["guessed_sizes"])
+        sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
 
 
-def _guessed_sentence(folders: Sequence[str]) -> Iterator[str]:
-    """Say what to do before files get a size that nothing in the store shows."""
-    if folders:
+def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[str]:
+    """Say what to do before files get a size that nothing in the store shows, or afterwards."""
+    if folders and is_applied:
+        yield (
+            f"The size of the new files in {listed(folders)} was a guess, the default: if the broker has"
+            " another one, undo this and run recover with --broker-conf FILE."
+        )
+    elif folders:
         yield (
             f"The size of the files in {listed(folders)} is a guess: give the broker's configuration"
-            " (--broker-conf). Without it, apply the plan only if the broker has the default sizes."
+            " (--broker-conf FILE). Without it, apply the plan only if the broker has the default sizes."
         )
 
 
@@ -271,6 +276,7 @@ def of_repair(found: Row) -> list[str]:
         sentences.insert(0, LOG_NOT_FOUND)
     if _has_lost_offsets(found):
         sentences.append(OFFSETS_ARE_LOST)
+    sentences += _guessed_sentence(found["guessed_sizes"], is_applied=True)
     return [
         *sentences,
         "Keep the backup until the consumers have what they need: it restores the store only as long as no"

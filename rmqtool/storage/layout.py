@@ -74,18 +74,17 @@ DEFAULT_CONSUME_QUEUE_FILE_SIZE = DEFAULT_UNITS * UNIT_SIZE
 DEFAULT_BATCH_QUEUE_FILE_SIZE = DEFAULT_UNITS * BATCH_UNIT_SIZE
 DEFAULT_EXT_QUEUE_FILE_SIZE = 48 << 20
 
-_SIZES: tuple[tuple[str, str, int], ...] = (
-    ("commit_log_file_size", "mappedFileSizeCommitLog", DEFAULT_COMMIT_LOG_FILE_SIZE),
-    ("consume_queue_file_size", "mappedFileSizeConsumeQueue", DEFAULT_CONSUME_QUEUE_FILE_SIZE),
-    ("batch_queue_file_size", "mapperFileSizeBatchConsumeQueue", DEFAULT_BATCH_QUEUE_FILE_SIZE),
-    ("ext_queue_file_size", "mappedFileSizeConsumeQueueExt", DEFAULT_EXT_QUEUE_FILE_SIZE),
-    ("index_slots", "maxHashSlotNum", DEFAULT_SHAPE.slots),
-    ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
-)  # fmt: skip
+SIZES: dict[str, tuple[str, int]] = {
+    "commit_log_file_size": ("mappedFileSizeCommitLog", DEFAULT_COMMIT_LOG_FILE_SIZE),
+    "consume_queue_file_size": ("mappedFileSizeConsumeQueue", DEFAULT_CONSUME_QUEUE_FILE_SIZE),
+    "batch_queue_file_size": ("mapperFileSizeBatchConsumeQueue", DEFAULT_BATCH_QUEUE_FILE_SIZE),
+    "ext_queue_file_size": ("mappedFileSizeConsumeQueueExt", DEFAULT_EXT_QUEUE_FILE_SIZE),
+    "index_slots": ("maxHashSlotNum", DEFAULT_SHAPE.slots),
+    "index_entries": ("maxIndexNum", DEFAULT_SHAPE.entries),
+}
+"""The attributes of StoreLayout that are sizes: the setting of broker.conf, and the default, of each."""
 _LEAST = {"batch_queue_file_size": BATCH_UNIT_SIZE, "index_entries": 2}
 """With less than one unit, or only the unused entry 0, a broker would create file after file."""
-SIZES = tuple(attribute for attribute, _, _ in _SIZES)
-"""The names of the attributes of StoreLayout that are sizes."""
 
 
 class StoreFile:
@@ -515,7 +514,7 @@ def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None
     conf = _conf(broker_conf)
     check_new_log(root, conf)
     if conf is not None:
-        conf.check_integers([setting for _, setting, _ in _SIZES])
+        conf.check_integers([setting for setting, _ in SIZES.values()])
     unsupported = find_unsupported(root, Listing(), conf)
     layout = StoreLayout(root, "store", broker_conf=conf, unsupported=unsupported)
     _set_sizes(layout, {}, conf)
@@ -705,7 +704,7 @@ def _index(layout: StoreLayout, folder: Path, listing: Listing) -> None:
 def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None) -> None:
     """Set the six sizes and their origins; precedence: flag > file > detected > default."""
     detected = _detected_sizes(layout, given, conf)
-    for attribute, setting, default in _SIZES:
+    for attribute, (setting, default) in SIZES.items():
         from_conf = conf.integer(setting) if conf is not None else None
         if from_conf is not None and attribute == "consume_queue_file_size":
             from_conf = file_size(from_conf)

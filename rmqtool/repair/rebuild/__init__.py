@@ -463,21 +463,35 @@ def _warnings_on_database(task: DatabaseTask | None) -> Iterator[str]:
 
 def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:
     """The folders in which files are created although nothing shows their size, each with a warning."""
+    from rmqtool.storage.layout import SIZES
+
     if layout.broker_conf is not None:
         return
     made = {
         action.path.partition("/")[0] for action in actions if action.kind == "create" and not action.database
     }
-    for folder, attribute, size in (
-        ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
-        ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
-        ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
-        ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
-    ):
-        if folder in made and layout.origins[attribute] == "default":
+    shown = [
+        what
+        for what, attribute in (("log", "commit_log_file_size"), ("queue", "consume_queue_file_size"))
+        if layout.origins[attribute] == "detected" and getattr(layout, attribute) != SIZES[attribute][1]
+    ]
+    others = " and ".join(shown)
+    hint = f" The {others} files here do not have the default size, so it is probably wrong." if shown else ""
+    for folder, attributes, size in (
+        ("consumequeue", ("consume_queue_file_size",), f"{layout.consume_queue_file_size} bytes"),
+        ("batchconsumequeue", ("batch_queue_file_size",), f"{layout.batch_queue_file_size} bytes"),
+        ("consumequeue_ext", ("ext_queue_file_size",), f"{layout.ext_queue_file_size} bytes"),
+        ("index", ("index_slots", "index_entries"),
+         f"{layout.index_slots} slots and {layout.index_entries} entries"),
+    ):  # fmt: skip
+        if folder in made and layout.origins[attributes[0]] == "default":
+            effect = (
+                "loads them, but finds no key in them" if folder == "index" else "does not start with them"
+            )
+            settings = " and ".join(SIZES[attribute][0] for attribute in attributes)
             text = (
-                f"files of {folder} get the default size of {size}, because their size is unknown: a broker"
-                " with another size does not load them; give its broker.conf with --broker-conf"
+                f"files of {folder} get the default size of {size}, a guess: a broker with another size"
+                f" {effect}.{hint} Name its broker.conf with --broker-conf, or a file with just {settings}"
             )
             yield folder, text
 

@@ -392,6 +392,12 @@ def test_sizes_that_nothing_tells_are_warned_of(
     _, found = report(capsys, root)
     (warning,) = [text for text in found["warnings"] if "the default size" in text]
     assert warning.startswith(f"files of {name} get the default size of ") and "--broker-conf" in warning
+    effect, settings, unusual = {
+        "index": ("loads them, but finds no key in them", "maxHashSlotNum and maxIndexNum", "log and queue"),
+        "consumequeue": ("does not start with them", "mappedFileSizeConsumeQueue", "log"),
+    }[name]
+    assert f"a broker with another size {effect}. The {unusual} files here do not have the default" in warning
+    assert warning.endswith(f"or a file with just {settings}")
     for command in ("recover", "rebuild"):
         assert main([command, str(root)]) == EXIT_FINDINGS
         captured = capsys.readouterr()
@@ -402,7 +408,13 @@ def test_sizes_that_nothing_tells_are_warned_of(
         )
         assert said.format(name) in captured.out + captured.err
         (line,) = [each for each in captured.err.splitlines() if "to apply the plan: " in each]
-        assert "--broker-conf broker.conf" in line and "--apply" in line
+        assert "--broker-conf FILE" in line and "--apply" in line
+        assert main([command, str(root), "--write-plan", str(tmp_path / command)]) == EXIT_FINDINGS
+        (line,) = [each for each in capsys.readouterr().err.splitlines() if "to apply the plan: " in each]
+        assert "; with --broker-conf FILE the plan has to be made again; to apply the plan: " in line
+        assert "--broker-conf" not in line.partition("to apply the plan: ")[2]
     conf.write_text("mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n")
     _, found = report(capsys, root, "--broker-conf", conf)
     assert [text for text in found["warnings"] if "the default size" in text] == []
+    code, out, _ = run(capsys, root, "--apply")
+    assert code == 0 and f"The size of the new files in {name} was a guess" in out.partition("\nverdict ")[2]
