@@ -11,7 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
-from rmqtool.commands.verdicts import damage_text, filled_ranges, of_diff, verdict_lines
+from rmqtool.commands.verdicts import damage_text, filled_ranges, of_diff, verdict_lines, wholly_held
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.message.cells import json_text
 from rmqtool.terminal import counted, format_size, shortened
@@ -245,6 +245,17 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     if diverged is None:
         return
     yield ""
+    yield from _offset_lines(row["committed_offsets"])
+    whole = wholly_held(row)
+    if whole:
+        for name in whole:
+            other = _OTHER[name].upper()
+            yield (
+                f"carry over   Nothing: {other} holds every message of {name.upper()} already, by unique key."
+                f" Keep {other}, and empty {name.upper()} before it becomes a slave of {other}."
+            )
+            yield from _offset_commands(_OTHER[name], row, stores)
+        return
     yield (
         "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
         " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
@@ -254,6 +265,69 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
         yield from _repair_lines(name, row, stores)
     for name in "ba":
         yield from _carry_one_way(name, row, stores)
+
+
+_OFFSETS_SHOWN = 10
+
+
+def _offset_lines(found: Row | None) -> Iterator[str]:
+    """Yield which committed offsets fit both stores, and which do not."""
+    if found is None:
+        return
+    for each in found["unknown"]:
+        yield f"offsets      those of {each['side'].upper()} are unknown: {each['reason']}"
+    if found["unknown"] or not found["compared"]:
+        return
+    what = f"{counted(found['compared'], 'committed offset')} of {counted(found['groups'], 'group')}"
+    others = found["others"]
+    if not others:
+        yield (
+            f"offsets      {what}: equal in A and B, and none is past the place where its queue parts: they"
+            " fit both stores"
+        )
+        return
+    fit = found["compared"] - len(others)
+    yield (
+        f"offsets      of {what} {fit} {'fits' if fit == 1 else 'fit'} both stores: equal in A and B, and not"
+        f" past the place where the queue parts. The {'other' if len(others) == 1 else 'others'}:"
+    )
+    for each in others[:_OFFSETS_SHOWN]:
+        yield f"{'':<13}{_offset_text(each)}"
+    if len(others) > _OFFSETS_SHOWN:
+        yield f"{'':<13}and {len(others) - _OFFSETS_SHOWN} more: --json names them"
+
+
+def _offset_text(each: Row) -> str:
+    a, b = ("none" if each[name] is None else each[name] for name in "ab")
+    queue = f"{shortened(each['topic'])} queue {each['queue_id']}"
+    text = f"group {shortened(each['group'])}, {queue}"
+    if each["parts_at"] is not None:
+        text += f", which parts at {each['parts_at']}"
+    text += f": A {a}, B {b}. "
+    if each["parts_at"] is None:
+        return f"{text}{each['fits_a']} fits both"
+    if each["a"] == each["b"]:
+        return f"{text}One of the two names other messages; with {each['fits_a']} the group skips none"
+    text += f"{each['fits_a']} fits A, {each['fits_b']} fits B"
+    for name in "ab":
+        again, other = (each[name] or 0) - each["parts_at"], _OTHER[name].upper()
+        if again > 0:
+            text += f". In {other} {each[name]} names another message; if {other} stays, the group receives"
+            text += f" {counted(again, 'message')} of {name.upper()} again"
+    return text
+
+
+def _offset_commands(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the lines that set the offsets that fit store `name`, where it has others."""
+    found = row["committed_offsets"]
+    others = found["others"] if found is not None and not found["unknown"] else ()
+    changed = [each for each in others if (each[name] or 0) != each[f"fits_{name}"]]
+    if changed:
+        yield f"{'':<13}and set the offsets that fit {name.upper()}:"
+    for each in changed[:_OFFSETS_SHOWN]:
+        words = ("--group", each["group"], "--topic", each["topic"], "--queue", str(each["queue_id"]))
+        line = stores[name].command("reset-offset", *words, "--from", str(each[f"fits_{name}"]), "--apply")
+        yield f"{'run':<13}{line}"
 
 
 def _filled_lines(row: Row, stores: Stores) -> Iterator[str]:
@@ -320,6 +394,7 @@ def _carry_one_way(name: str, row: Row, stores: Stores) -> Iterator[str]:
     elif filled:
         yield f"{label:<13}messages where {_OTHER[name].upper()} has fillers"
     yield from filled
+    yield from _offset_commands(_OTHER[name], row, stores)
 
 
 def _parted_text(name: str, row: Row) -> str:
@@ -591,7 +666,9 @@ def _config_lines(config: Row) -> Iterator[str]:
         for name, count in config["differing_entries"].items()
     ) + (" differs" if sum(config["differing_entries"].values()) == 1 else " differ")  # fmt: skip
     yield f"config       {counted(files, 'file')} compared: {verdict}"
-    for each in config["entries"]:
+    for name, side in config["only_in"].items():
+        yield f"             {name}: only in {side.upper()}"
+    for each in [each for each in config["entries"] if each["file"] not in config["only_in"]]:
         a, b = (_value_text(each[name]) for name in "ab")
         text = f"A {a}, B {b}"
         for name in "AB":
@@ -622,8 +699,12 @@ def _camel(name: str) -> str:
 
 def _result(found: Difference) -> str:
     if found.differs_in_common:
-        parted = found.log is not None and found.log.diverged is not None
-        return "the stores differ; their logs have diverged" if parted else "the stores differ"
+        if found.log is not None and found.log.diverged is not None:
+            return "the stores differ; their logs have diverged"
+        messages = (found.log, found.queues)
+        if None not in messages and not found.has_more and not any(each.differs for each in messages if each):
+            return "logs and queues are identical; only the configuration differs"
+        return "the stores differ"
     more = ", one side holds more" if found.has_more else ""
     moving = ", offsets of consumers or deliveries differ" if found.differs else ""
     rest = ", some parts could not be read" if found.unread else ""

@@ -242,7 +242,8 @@ class StoreOptions(LocationOptions):
             from importlib import import_module
             from inspect import signature
 
-            function = getattr(import_module(f"rmqtool.commands.{name}"), name)
+            module = name.replace("-", "_")
+            function = getattr(import_module(f"rmqtool.commands.{module}"), module)
             taken = signature(function).parameters
             checks = [mark.callback for mark in marks(taken["store"], ArgumentInfo)]
             given = [LOCAL_COPY] if elsewhere and _check_store_root in checks else self.words(taken)

@@ -240,9 +240,14 @@ unique key, and under carry over the command lines for the next steps.
 - 3. Carry over. Run what `diff` prints for the store that stays, once. If A stays, that is
 `rmqtool dump B ... --json | rmqtool append A ...`. The messages get new queue offsets at the end of A. A
 second run would add them again.
-- 4. Check. `rmqtool diff A B` now says that no message is only in B, and `rmqtool verify A` must say: sound.
-A note CP07 does no harm: the messages keep their times, which are older than those before them.
-- 5. Start the broker of A. Empty the other store before it becomes a slave of A.
+- 4. Consumer offsets. Keep consumerOffset.json of A. An offset means the same in both stores up to the
+place where its queue parts; past it, it counts messages of one store, and in the other it names different
+ones. `diff` says under offsets whether all offsets fit both stores. For the others it gives the value that
+fits, and for the store that stays a line `rmqtool reset-offset` that sets it: no message is skipped then,
+but those that a group had consumed in B after the parting arrive once more.
+- 5. Check. `rmqtool diff A B` now says that A holds every message of B, and `rmqtool verify A` must say:
+sound. A note CP07 does no harm: the messages keep their times, which are older than those before them.
+- 6. Start the broker of A. Empty the other store before it becomes a slave of A.
 
 A topic that A lacks is created with as many queues as B has, if `diff` prints `--queues`; otherwise `diff`
 names the topics that you have to create first. Delayed messages that were delivered already are delivered

@@ -453,7 +453,33 @@ def of_diff(row: Row, result: str) -> list[str]:
             what = text or f"only {name.upper()} is sound: {other.upper()} is damaged there"
             sentences.append(f"In {ranges} {what}.")
         sentences += _filler_sentence(row, name, other)
+    for name in wholly_held(row):
+        other = "B" if name == "a" else "A"
+        sentences.append(f"{other} holds every message of {name.upper()}, by unique key.")
     return sentences
+
+
+def wholly_held(row: Row) -> list[str]:
+    """Return the sides, `a` or `b`, of which the other store has every message, of logs that have diverged.
+
+    Not a side that is damaged, or that has messages without a unique key, or in place of fillers.
+    """
+    log = row["commit_log"]
+    diverged = log["diverged"] if log is not None else None
+    if diverged is None:
+        return []
+    lacking = {
+        each["side"]: True
+        for each in filled_ranges(row)
+        if each["carried"]["messages"] > each["carried"]["in_other"]
+    }
+    found = []
+    for name, other in (("a", "b"), ("b", "a")):
+        carried = diverged[name]["carried"]
+        is_whole = carried is not None and not carried["damaged_places"]
+        if is_whole and carried["messages"] == carried["in_other"] and other not in lacking:
+            found.append(name)
+    return found
 
 
 def damage_text(each: Row) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rmqtool.check.diff.config import ConfigDifference
     from rmqtool.check.diff.log import LogDifference
+    from rmqtool.check.diff.offsets import CommittedOffsets
     from rmqtool.check.diff.queues import QueuesDifference
     from rmqtool.read.store import Store
     from rmqtool.storage.source import RateLimiter
@@ -41,6 +42,7 @@ _OWN_PARTS = (
 class Difference:
     """The result of a comparison; a part is None unless both sides have it.
 
+    `offsets` are the committed offsets of two stores whose logs have parted, None for others.
     `own` are parts that are never compared. `unread` are files that could not be read: (side, path, reason).
     `vanished` are files that running brokers deleted meanwhile.
     """
@@ -53,6 +55,7 @@ class Difference:
     own: tuple[str, ...]
     unread: tuple[tuple[str, str, str], ...]
     vanished: tuple[str, ...]
+    offsets: CommittedOffsets | None = None
 
     @property
     def differs(self) -> bool:
@@ -89,6 +92,7 @@ class Difference:
             "commit_log": self.log.row() if self.log is not None else None,
             "queues": self.queues.row() if self.queues is not None else None,
             "config": self.config.row() if self.config is not None else None,
+            "committed_offsets": self.offsets.row() if self.offsets is not None else None,
             "not_compared": list(self.own),
             "unread": [{"side": side, "path": path, "reason": reason} for side, path, reason in self.unread],
             "vanished": list(self.vanished),
@@ -127,7 +131,7 @@ def diff(
     """
     one, other = (side if isinstance(side, Operand) else look_at(side) for side in (a, b))
     reading = ReadOptions(keep_cache, limiter)
-    log = queues = config = None
+    log = queues = config = offsets = own = None
     if _has_log(one) and _has_log(other):
         from rmqtool.check.diff.log import diff_logs
 
@@ -135,24 +139,32 @@ def diff(
             one, other, reading, limit=limit, jobs=jobs or os.cpu_count() or 1,
             progress=progress or (lambda size: None),
         )  # fmt: skip
+    parted = log.diverged.start if log is not None and log.diverged is not None else None
+    if parted is not None:
+        from rmqtool.check.diff.queues import own_records
+
+        own = own_records(one, parted), own_records(other, parted)
     if _has_queues(one) and _has_queues(other):
         from rmqtool.check.diff.queues import diff_queues
 
-        parted = log.diverged.start if log is not None and log.diverged is not None else None
         span = None if log is None else (log.start, log.stop if parted is None else parted)
-        queues = diff_queues(one, other, span, reading, limit=limit, parted=parted)
+        queues = diff_queues(one, other, span, reading, limit=limit, own=own)
     if one.store.layout.kind == other.store.layout.kind == "store":
         from rmqtool.check.diff.config import diff_config
 
         config = diff_config(one, other, limit=limit)
+        if own is not None:
+            from rmqtool.check.diff.offsets import committed_offsets
+
+            offsets = committed_offsets(one, other, *own)
     if log is None and queues is None and config is None:
         kinds = (f"{where(side.store)} is {_KINDS[side.store.layout.kind]}" for side in (one, other))
         raise InputError("nothing to compare", hint=", ".join(kinds))
-    own = tuple(_own(one, other, config))
+    not_compared = tuple(_own(one, other, config))
     gone = [path for part in (log, queues) if part is not None for path in part.unread.gone]
     vanished = tuple(dict.fromkeys(map(str, gone))) if one.live or other.live else ()
     unread = tuple(dict.fromkeys(_unread(one, other, log, queues, config)))
-    return Difference(one, other, log, queues, config, own, unread, vanished)
+    return Difference(one, other, log, queues, config, not_compared, unread, vanished, offsets)
 
 
 _KINDS = {

@@ -51,13 +51,14 @@ class ConfigEntry:
 class ConfigDifference:
     """The compared files, and the entries that differ, up to a limit per file; `counts` has all, by file.
 
-    `unread` are files that could not be read or parsed: (side, path, reason); `own` are existing files that
-    are not compared.
+    `only` are the files that only one side has, of those: file to side. `unread` are files that could not be
+    read or parsed: (side, path, reason); `own` are existing files that are not compared.
     """
 
     compared: list[str] = field(default_factory=list)
     entries: list[ConfigEntry] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    only: dict[str, str] = field(default_factory=dict)
     unread: list[tuple[str, str, str]] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
 
@@ -71,6 +72,7 @@ class ConfigDifference:
             "compared": self.compared,
             "identical": not self.counts,
             "differing_entries": self.counts,
+            "only_in": self.only,
             "entries": [each.row() for each in self.entries],
         }
 
@@ -95,7 +97,14 @@ def diff_config(a: Operand, b: Operand, *, limit: int) -> ConfigDifference:
             continue
         result.compared.append(name)
         _compare(name, tables[0], tables[1], limit, result)
+        has = [letter for letter, side in (("a", a), ("b", b)) if _has_file(side, name)]
+        if len(has) == 1 and name in result.counts:
+            result.only[name] = has[0]
     return result
+
+
+def _has_file(side: Operand, name: str) -> bool:
+    return any(part in side.store.layout.config for part in (name, f"{name}.bak"))
 
 
 def _document(side: Operand, letter: str, name: str, result: ConfigDifference) -> Any:

@@ -26,7 +26,8 @@ class Only:
     """Bytes [start, stop) of the log that only one side holds.
 
     `place` is `before` or `after` the common range, or `inside` it: a file that the other side lacks,
-    or has in part. `records` is None if they were not counted; times are ms since 1970.
+    or has in part. `records` is None if they were not counted. Times, ms since 1970, are
+    the oldest and the newest: messages that were carried over keep theirs. Of a long range its ends count.
     """
 
     side: SideName
@@ -88,23 +89,28 @@ def only_one_side(a: Operand, b: Operand, both: Common, start: int, stop: int) -
 def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) -> Only:
     """The range [low, high) of one side, with its times, and the number of records if it is short."""
     log = side.store.commit_log
-    count = first = last = None
+    count, times, sees_end = None, list[int](), False
     try:
         head = log.head(low)
-        first = head.store_timestamp if head is not None else None
+        if head is not None:
+            times.append(head.store_timestamp)
         if high == side.end and side.tail.last is not None:
-            last = side.tail.last.store_timestamp
+            times.append(side.tail.last.store_timestamp)
+            sees_end = True
         if high - low <= _COUNTED_BYTES:
             count, position = 0, low
-            for head in log.heads(low) if first is not None else ():
-                if head.physical_offset >= high:
+            for each in log.heads(low) if head is not None else ():
+                if each.physical_offset >= high:
                     break
-                count, last, position = count + 1, head.store_timestamp, head.end
-            if first is None or (place == "after" and position < high):
+                count, position = count + 1, each.end
+                times.append(each.store_timestamp)
+            sees_end = sees_end or count > 0
+            if head is None or (place == "after" and position < high):
                 count = None  # some of the bytes are not records: verify reports them
     except UnreadableError:
         count = None
-    return Only(name, place, low, high, count, first, last)
+    newest = max(times, default=None) if sees_end else None
+    return Only(name, place, low, high, count, min(times, default=None), newest)
 
 
 def trailing_range(a: Operand, b: Operand, reading: ReadOptions) -> TrailingRange | None:

@@ -173,7 +173,13 @@ _ORDER: tuple[State, ...] = ("differs", "lacks", "behind", "more")
 
 
 def diff_queues(
-    a: Operand, b: Operand, span: Range | None, reading: ReadOptions, *, limit: int, parted: int | None = None
+    a: Operand,
+    b: Operand,
+    span: Range | None,
+    reading: ReadOptions,
+    *,
+    limit: int,
+    own: tuple[dict[Key, OwnRecords], dict[Key, OwnRecords]] | None = None,
 ) -> QueuesDifference:
     """Compare the queues of two stores.
 
@@ -183,11 +189,10 @@ def diff_queues(
         span: the physical offsets that both logs hold, half-open; None without logs: all units count.
         reading: how files are read.
         limit: most queues that are listed, the worst first.
-        parted: the physical offset at which the logs have diverged, the end of `span`; None if they have
-            not.
+        own: the records of each log from the physical offset on at which the logs have diverged, the end of
+            `span`; None if they have not.
     """
     result = QueuesDifference()
-    own = None if parted is None else (own_records(a, parted), own_records(b, parted))
     pair = _Pair(a, b, span, reading, result.unread, own)
     kept: dict[State, list[QueueDifference]] = {state: [] for state in _ORDER}
     for key in sorted({**a.store.queues, **b.store.queues, **(own[0] | own[1] if own else {})}):

@@ -107,6 +107,19 @@ def test_progress_of_consumers(pair: Pair, capfd: Capture) -> None:
     assert run(capfd, *pair, "--common")[0] == EXIT_FINDINGS
 
 
+def test_text_of_a_file_that_only_one_side_has(pair: Pair, capfd: Capture) -> None:
+    """Once for each file, whatever it has; and the verdict says that all else is equal."""
+    for path in (pair[0] / "config").iterdir():
+        path.unlink()
+    assert main(["diff", *map(str, pair)]) == EXIT_FINDINGS
+    out = capfd.readouterr().out
+    assert "\n             topics.json: only in B\n" in out
+    assert "\n             consumerOffset.json: only in B\n" in out
+    assert out.count("only in B") == 3
+    assert "Logs and queues are identical; only the configuration differs." in out
+    assert run(capfd, *pair)[1]["config"]["only_in"]["topics.json"] == "b"
+
+
 def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
     assert main(["diff", *map(str, pair)]) == EXIT_OK
     end, broker = diff_of(*pair).a.end, "5.x (5.3 or 5.4; config/ does not say)"
