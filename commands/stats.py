@@ -88,7 +88,11 @@ class StatsOptions(Group):
     ] = None
     sort: Annotated[
         str | None,
-        typer.Option("--sort", metavar="FIELD", help="Sort rows by this field, largest first."),
+        typer.Option(
+            "--sort",
+            metavar="FIELD",
+            help="Sort rows by this field, largest first. Default: topics by bytes, others by name.",
+        ),
         Before("limit"),
     ] = None
     plot: Annotated[

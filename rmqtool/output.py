@@ -227,7 +227,7 @@ class Output:
             return self._separated(rows, self.fields or columns, format)
         if format == "table":
             with self._paged():
-                return self._table(rows, self.fields or table or columns)
+                return self._table(rows, self.fields or table or columns, columns)
         return self._json_rows(map(_single, rows), array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
@@ -416,7 +416,10 @@ class Output:
             self._flush()
         return count
 
-    def _table(self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Headings) -> int:
+    def _table(
+        self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Headings, known: Sequence[str]
+    ) -> int:
+        """Write a table of `columns`. The note of those left out names only what --fields takes: `known`."""
         table: Table | None = None
         count = 0
         block: list[Row] = []
@@ -452,8 +455,8 @@ class Output:
             self._flush()
             if table is not None and table.shared:
                 self.note(f"rmqtool: times are of {table.shared}")
-            if table is not None and table.left_out:
-                names = ", ".join(table.left_out)
+            if table is not None and (chosen := [name for name in table.left_out if name in known]):
+                names = ", ".join(chosen)
                 self.note(f"rmqtool: the terminal is too narrow for {names}; --fields chooses columns")
         return count
 

@@ -23,6 +23,7 @@ GROUPS_MAX = 200_000
 _FLUSH_RECORDS = 1 << 15  # columns of more records do not fit into the processor's cache
 _CARDINALITY_MAX = 1 << 62
 PERCENTILES = (50, 95, 99)
+PLACES = 3  # decimal places of means and rates
 
 SUMS = ("count", "bytes", "body_bytes", "compressed", "delay")
 LOWS = ("size", "body", "delay", "queue_offset", "physical_offset", "store_timestamp", "born_timestamp")

@@ -9,11 +9,11 @@ The values of a group, in the rows of `stats --by topic,queue,tag,hour,day,size`
     count, bytes, body_bytes          messages; sizes of their records, and of their bodies as stored
     size_*_bytes, body_*_bytes        smallest, mean, percentiles (within 0.4 %, see histogram.py), largest
     delay_*_ms                        store time - born time; below 0 if the producer's clock is ahead
-    messages_per_s, bytes_per_s       between the first and the last of the group; null for a single moment
+    messages_per_s, bytes_per_s       between the first and the last of the group; null for less than a second
     mean_distance_bytes               by queue: from the start of a message in the log to that of the next
     largest_body_physical_offset      the first message with the largest body
 
-Sums, extremes and means are exact.
+Sums and extremes are exact. Means and rates have three decimal places.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rmqtool.report.stats import duplicates, lag, pending, transactions
 from rmqtool.report.stats.charts import Charts, ChartSums
 from rmqtool.report.stats.dimensions import FIELDS as NAME_FIELDS
 from rmqtool.report.stats.dimensions import Codes, Dimension
-from rmqtool.report.stats.groups import PERCENTILES, Groups
+from rmqtool.report.stats.groups import PERCENTILES, PLACES, Groups
 from rmqtool.report.stats.scanner import Aggregator, Batch, scan
 from rmqtool.report.stats.timeline import Timeline
 from rmqtool.storage.buffers import Array
@@ -61,6 +61,7 @@ VALUE_FIELDS = (
 )  # fmt: skip
 _TABLE_FIELDS = ("count", "bytes", "body_min_bytes", "body_mean_bytes", "body_p99_bytes", "body_max_bytes",
                  "delay_p50_ms", "delay_p99_ms", "messages_per_s")  # fmt: skip
+_RATE_SECONDS_MIN = 1  # a few messages of some milliseconds would be thousands per second
 _SHOWN_NAMES = {"hour": ("hour_time",), "day": ("day_time",)}
 
 
@@ -87,7 +88,7 @@ def message_rows(groups: Groups, topics: Codes, tags: Codes, tz: tzinfo | None) 
         sums = {"size": found["bytes"], "body": found["body_bytes"], "delay": found["delay"]}
         for measure, unit in _MEASURES:
             row[f"{measure}_min_{unit}"] = found[f"{measure}_low"]
-            row[f"{measure}_mean_{unit}"] = sums[measure] / count
+            row[f"{measure}_mean_{unit}"] = round(sums[measure] / count, PLACES)
             for part, value in zip(PERCENTILES, found[f"{measure}_parts"], strict=True):
                 row[f"{measure}_p{part}_{unit}"] = value
             row[f"{measure}_max_{unit}"] = found[f"{measure}_high"]
@@ -96,15 +97,17 @@ def message_rows(groups: Groups, topics: Codes, tags: Codes, tz: tzinfo | None) 
             row[f"{which}_store_timestamp_ms"] = time
             row[f"{which}_store_time"] = times.format_time(time, tz)
         seconds = (last - first) / 1000
-        row["messages_per_s"] = count / seconds if seconds > 0 else None
-        row["bytes_per_s"] = found["bytes"] / seconds if seconds > 0 else None
+        is_rate = seconds >= _RATE_SECONDS_MIN
+        row["messages_per_s"] = round(count / seconds, PLACES) if is_rate else None
+        row["bytes_per_s"] = round(found["bytes"] / seconds, PLACES) if is_rate else None
         row["min_queue_offset"], row["max_queue_offset"] = (
             found["queue_offset_low"],
             found["queue_offset_high"],
         )
         start, end = found["physical_offset_low"], found["physical_offset_high"]
         row["first_physical_offset"], row["last_physical_offset"] = start, end
-        row["mean_distance_bytes"] = (end - start) / (count - 1) if by_queue and count > 1 else None
+        distance = round((end - start) / (count - 1), PLACES) if by_queue and count > 1 else None
+        row["mean_distance_bytes"] = distance
         row["largest_body_physical_offset"] = found["largest_body_at"]
         yield row
 
@@ -175,7 +178,8 @@ class Request:
         at_ms: a time in the past, exclusive, ms since 1970; None is now.
         now_ms: the time now, ms since 1970; ages are relative to it, or to `at_ms`.
         memory_bytes: the broker's memory; None: this machine's.
-        sort: the field by which rows are sorted in descending order; None: by name.
+        sort: the field by which rows are sorted in descending order; None: by name, and counts by topic
+            alone by bytes.
         form: zone of times, and the format of the largest messages.
     """
 
@@ -419,7 +423,7 @@ class _Run:
         self, by_name: dict[str, Section], groups: Groups, rows: list[Row], by: tuple[str, ...]
     ) -> None:
         if groups.has_others:
-            self.found.notes.append("there are too many groups: the last row holds the rest")
+            self.found.notes.append("there are too many groups: the row without names counts the rest")
         error = groups.relative_error
         if error > 1 / 256:
             self.found.notes.append(f"there are many groups: percentiles may be off by {error:.1%}")
@@ -465,7 +469,8 @@ class _Run:
     def _section(
         self, name: str, rows: list[Row], fields: tuple[str, ...], table: tuple[str, ...]
     ) -> Section:
-        sort = self.request.sort
+        is_by_topic = name == "messages" and self.request.by == ("topic",)
+        sort = self.request.sort or ("bytes" if is_by_topic else None)
         if sort is not None:
             if sort not in fields:
                 if len(fields) and name == "messages":

@@ -36,7 +36,7 @@ from rmqtool.log.properties import read_pairs
 from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered
 from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC
-from rmqtool.report.stats.groups import PERCENTILES
+from rmqtool.report.stats.groups import PERCENTILES, PLACES
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch
 from rmqtool.storage.buffers import Array
@@ -171,7 +171,7 @@ class Transactions:
             row["oldest_age_ms"] = None if born is None else max(now_ms - born, 0)
             row["first_physical_offset"] = state.first_place
             count = state.duration_count
-            row["duration_mean_ms"] = state.duration_sum / count if count else None
+            row["duration_mean_ms"] = round(state.duration_sum / count, PLACES) if count else None
             parts = state.histogram.percentiles(1, PERCENTILES)[0].tolist()
             for part, value in zip(PERCENTILES, parts, strict=True):
                 row[f"duration_p{part}_ms"] = value if count else None

@@ -45,7 +45,7 @@ def small(cases: Library) -> Path:
 
 
 def test_rows_by_topic_are_the_default(small: Path, stats: Stats) -> None:
-    """Piped: jsonl, one row per topic, with all fields in order."""
+    """Piped: jsonl, one row per topic, most bytes first, with all fields in order."""
     result = stats(small)
     assert result.code == 0 and result.err == ""
     check_rows(result.rows, facts_of(SMALL), ("topic",))
@@ -75,6 +75,19 @@ def test_table_has_bars(small: Path, stats: Stats) -> None:
     assert bar(10, 10, BAR_WIDTH) == "█" * BAR_WIDTH
 
 
+def test_the_hint_of_a_narrow_table_names_what_fields_takes(
+    small: Path, stats: Stats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bars are no field: they are left out without a word, and every name of the note can be chosen."""
+    monkeypatch.setattr("rmqtool.output._is_terminal", lambda: True)
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("COLUMNS", "60")
+    result = stats(small, "--format", "table")
+    hint = re.search(r"too narrow for (.*); --fields", result.err)
+    assert hint and "share" not in result.out.decode() and "share" not in hint[1]
+    assert stats(small, "--fields", hint[1].replace(" ", "")).code == 0
+
+
 def test_everything(cases: Library, stats: Stats) -> None:
     """All parts: an object, rows with their section, tables under headings; not one csv."""
     store = cases.path("ok_540_clean")
@@ -93,7 +106,7 @@ def test_everything(cases: Library, stats: Stats) -> None:
 
 
 def test_limit_and_sort_are_about_rows(small: Path, stats: Stats) -> None:
-    """The first rows by name, or by a field that falls."""
+    """The first rows by bytes, or by another field that falls."""
     rows = stats(small).rows
     assert stats(small, "--limit", 2).rows == rows[:2]
     by_count = stats(small, "--sort", "count").rows
