@@ -136,14 +136,14 @@ def _write(path: Path, pieces: list[bytes], *, replace: bool) -> int:
 def _row(found: Summary, path: Path, size: int) -> dict[str, Any]:
     from rmqtool.commands.doctor_text import verdict
 
-    counts = found.findings.counts
+    count = found.examination.count
     return {
         "output": str(path),
         "bytes": size,
         "verdict": " ".join(verdict(found.examination)),
-        "errors": counts["error"],
-        "warnings": counts["warning"],
-        "notes": counts["note"],
+        "errors": count("error"),
+        "warnings": count("warning"),
+        "notes": count("note"),
         "messages": found.log.count,
         "log_read_bytes": found.examination.log_read_bytes,
         "not_looked_at": [each.what for each in found.examination.omissions],

@@ -26,9 +26,10 @@ _TOP, _BOTTOM = 22, 22  # pixels above and below the plot
 _MAP, _DENSE, _LANE = (8.0, 178.0), (204.0, 254.0), 276.0  # rows of the map: upper and lower edge; damage
 _MARKS = 400  # places of the lane of damage
 _FILES_DRAWN = 60
+_LABELS_MAX = 6
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-_HALF_LETTER = 1.2  # percent of a chart of 280 pixels
-_GAP = 3.0  # percent between labels
+_LETTER, _GAP = 6.4, 8  # pixels of a letter, at most, and between labels
+_NARROW, _WIDE = 280, 500  # pixels of a chart: on a phone, and from where it has labels of the class minor
 _TIME_STEPS = (
     _SECOND, 2 * _SECOND, 5 * _SECOND, 10 * _SECOND, 15 * _SECOND, 30 * _SECOND, _MINUTE, 2 * _MINUTE,
     5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR,
@@ -80,16 +81,45 @@ class Chart:
 
     def label(self, left: float, top: float, text: str, kind: str = "tick") -> None:
         """Add a text; those at the edges stay inside of the chart."""
-        half = len(text) * _HALF_LETTER
-        anchor = "start" if left < half else "end" if left > 100 - half else "middle"
         self.shapes.append(
-            Shape("text", {"x": f"{min(max(left, 0), 100):.3f}%", "y": f"{top:.1f}", "text-anchor": anchor,
-                           "class": kind}, text)
+            Shape("text", {"x": f"{min(max(left, 0), 100):.3f}%", "y": f"{top:.1f}",
+                           "text-anchor": _anchor(left, text), "class": kind}, text)
         )  # fmt: skip
+
+    def labels(self, top: float, ticks: Sequence[tuple[float, str]]) -> None:
+        """Add texts of one line, without those that meet others; a wide chart has more (class minor)."""
+        major = _apart(ticks, _NARROW)
+        for tick in _apart(ticks, _WIDE, major):
+            self.label(tick[0], top, tick[1], "tick" if tick in major else "tick minor")
 
     def ordered(self) -> list[Shape]:
         """Return the shapes as they are drawn: texts over all others."""
         return sorted(self.shapes, key=lambda shape: shape.tag == "text")
+
+
+def _anchor(left: float, text: str) -> str:
+    """Return where a text at `left` percent is anchored: it stays inside of the narrowest chart."""
+    half = len(text) * _LETTER * 50 / _NARROW
+    return "start" if left < half else "end" if left > 100 - half else "middle"
+
+
+def _apart(
+    ticks: Sequence[tuple[float, str]], width: int, kept: Sequence[tuple[float, str]] = ()
+) -> list[tuple[float, str]]:
+    """Return `kept`, and the first of the other ticks that meet none in a chart of `width` pixels."""
+
+    def ends(tick: tuple[float, str]) -> tuple[float, float]:
+        left, text = tick
+        length = len(text) * _LETTER
+        begin = left * width / 100 - length * {"start": 0, "middle": 0.5, "end": 1}[_anchor(left, text)]
+        return begin - _GAP / 2, begin + length + _GAP / 2
+
+    found = [*kept]
+    for tick in ticks:
+        begin, end = ends(tick)
+        if tick not in found and all(end <= low or high <= begin for low, high in map(ends, found)):
+            found.append(tick)
+    return found
 
 
 def number(value: float) -> str:
@@ -178,8 +208,7 @@ def rates(timeline: Timeline, zone: tzinfo | None) -> list[Chart]:
             height = max(value * scale, 1)
             chart.rect(place * width, area[1] - height, width * 0.86, height, f"bar bar{column}", tip)
             chart.rows.append((moment, f"{sums[place][0]:,}", size(sums[place][1]), f"{text(value)}/s"))
-        for left, label, is_minor in time_ticks(start, start + steps * step, zone):
-            chart.label(left, chart.height - 6, label, "tick minor" if is_minor else "tick")
+        chart.labels(chart.height - 6, list(time_ticks(start, start + steps * step, zone)))
         charts.append(chart)
     return charts
 
@@ -190,13 +219,13 @@ def time_text(time_ms: int, zone: tzinfo | None) -> str:
     return f"{time_ms} ms" if text is None else f"{text[:10]} {text[11:19]}"
 
 
-def time_ticks(low: int, high: int, zone: tzinfo | None) -> Iterator[tuple[float, str, bool]]:
-    """Yield (place in percent, label, whether a narrow screen leaves it out) of round times."""
+def time_ticks(low: int, high: int, zone: tzinfo | None) -> Iterator[tuple[float, str]]:
+    """Yield (place in percent, label) of round times."""
     if high <= low:
         return
     step = next((each for each in _TIME_STEPS if (high - low) / each <= 6), _TIME_STEPS[-1])
     shift = _offset_ms(low, zone)
-    day, end = None, -_GAP
+    day = None
     ticks = range(-(-(low + shift) // step) * step - shift, high, step)
     for tick in ticks[:12]:
         moment = _moment(tick, zone)
@@ -212,11 +241,7 @@ def time_ticks(low: int, high: int, zone: tzinfo | None) -> Iterator[tuple[float
             if moment.date() != day:
                 text = f"{moment:%d %b} {text}"
             day = moment.date()
-        half = len(text) * _HALF_LETTER
-        begin = left if left < half else left - 2 * half if left > 100 - half else left - half
-        is_minor = begin < end + _GAP
-        end = end if is_minor else begin + 2 * half
-        yield left, text, is_minor
+        yield left, text
 
 
 def _moment(time_ms: int, zone: tzinfo | None) -> datetime | None:
@@ -259,16 +284,16 @@ def classes(name: str, title: str, found: Classes, texts: Sequence[str], what: s
         top = max(values[place] for place in places)
         scale = _grid(chart, top, text, binary=suffix == "bytes", area=area)
         width = 100 / len(places)
-        every = -(-len(places) // 6)
         for number_, place in enumerate(places):
             left, value = number_ * width, values[place]
             tip = f"{texts[place]}: {number(counts[place])} messages, {size(stored[place])}"
             height = max(value * scale, 1) if value else 0
             chart.rect(left + width * 0.1, area[1] - height, width * 0.8, height,
                        "bar bar0" if suffix == "messages" else "bar bar1", tip)  # fmt: skip
-            if number_ % every == 0:
-                chart.label(left + width / 2, chart.height - 6, texts[place].split(" to ")[0], "tick")
             chart.rows.append((texts[place], f"{counts[place]:,}", size(stored[place])))
+        names = [texts[place].split(" to ")[0] for place in places]
+        every = -(-len(places) // _LABELS_MAX)
+        chart.labels(chart.height - 6, [((n + 0.5) * width, names[n]) for n in range(0, len(names), every)])
         charts.append(chart)
     return charts
 
@@ -330,13 +355,15 @@ def log_map(
         if found.start < file < found.end:
             left = (file - found.start) / length * 100
             chart.line(left, _MAP[0] - 6, left, _MAP[1], "file")
-    for part in (0, 25, 50, 75, 100):
+    sizes, times = [], []
+    for part in (0, 50, 100, 25, 75):  # the last two only where there is room
         place = min(len(counts) * part // 100, len(counts) - 1)
-        kind = "tick" if part % 50 == 0 else "tick minor"
-        chart.label(part, 304, size(found.start + length * part / 100), kind)
+        sizes.append((part, size(found.start + length * part / 100)))
         if counts[place]:
             moment = found.last_ms[place] if part == 100 else found.first_ms[place]
-            chart.label(part, 320, _short_time(int(moment), zone), kind)
+            times.append((part, _short_time(int(moment), zone)))
+    chart.labels(304, sizes)
+    chart.labels(320, times)
     for place, count in enumerate(counts):
         start = place * found.width
         when = time_text(int(found.first_ms[place]), zone) if count else "no record"

@@ -125,7 +125,7 @@ class _Page:
             "kind": "" if self.info["kind"] == "store" else f", {self.info['kind']} alone",
             "made": self.time(self.now_ms),
             "level": level,
-            "verdict": [*doctor_text.verdict(self.examination), *_costs(starts)],
+            "verdict": list(doctor_text.verdict(self.examination)),
             "next": list(self.next()),
             "facts": list(self.facts()),
             "diagnoses": [self.diagnosis(each) for each in self.examination.diagnoses],
@@ -192,9 +192,9 @@ class _Page:
         disk = self.examination.disk
         if disk is not None:
             yield "Disk", f"{disk['used_ratio']:.0%}", f"used, {size(disk['free_bytes'])} free"
-        counts = self.found.findings.counts
-        bad = counts["error"] + counts["warning"]
-        yield "Findings", f"{bad:,}", f"errors and warnings, {counted(counts['note'], 'note')}"
+        count = self.examination.count
+        others = [counted(count("warning"), "warning"), counted(count("note"), "note")]
+        yield "Errors", f"{count('error'):,}", ", ".join(others)
 
     def diagnosis(self, each: Diagnosis) -> Row:
         """Return one result."""
@@ -388,16 +388,6 @@ class _Page:
         rate, seconds = disk["store_bytes_per_second"], disk["refused_after_seconds"]
         if rate is not None and seconds is not None:
             yield "Growth", f"{size(rate * 3600)} an hour: full in {format_duration(round(seconds * 1000))}"
-
-
-def _costs(starts: Iterable[Row]) -> Iterator[str]:
-    """Yield what a start of the broker that wrote the store costs."""
-    costs: dict[str, list[str]] = {}
-    for each in starts:
-        if each["own"] and each["level"] == "bad":
-            costs.setdefault(each["text"], []).append(each["broker"])
-    for cost, brokers in costs.items():
-        yield f"A start of broker {verdicts.listed(brokers, word='or')} {cost}."
 
 
 def _sentence(text: str) -> str:

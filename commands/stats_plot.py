@@ -308,7 +308,7 @@ def _over_time(axes: Any, bars: Bars, tz: tzinfo | None) -> None:
     end = bars.start_ms + len(bars.counts) * bars.step_ms
     ticks = list(time_ticks(bars.start_ms, end, tz))
     axes.set_xlim(0, len(bars.counts))
-    axes.set_xticks([left / 100 * len(bars.counts) for left, _, _ in ticks], [text for _, text, _ in ticks])
+    axes.set_xticks([left / 100 * len(bars.counts) for left, _ in ticks], [text for _, text in ticks])
 
 
 def _value_axis(axes: Any, unit: str) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None and not os.environ.get("CI"), reason="chromium is not installed"
 )
 
-WIDTHS = (1280, 390, 320)
+WIDTHS = (1280, 1200, 760, 400, 320)
 PICTURES = ROOT / "build" / "report"
 NAMES = ("ok_540_clean", "gap_cl02_zero_hole", "kind_rocksdb_540", "hostile")
 WIDE = """
@@ -35,6 +35,16 @@ CUT = """
 }).map(e => e.textContent)
 """
 """Labels that stand out of their chart."""
+MEETING = """
+[...document.querySelectorAll('main figure svg')].flatMap(svg => {
+    const texts = [...svg.querySelectorAll('text')].filter(e => e.getClientRects().length)
+        .map(e => [e.textContent, e.getBoundingClientRect()]);
+    return texts.flatMap(([text, a], n) => texts.slice(n + 1).filter(([_, b]) =>
+        a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom
+    ).map(([other]) => text + ' meets ' + other));
+})
+"""
+"""Labels that overprint each other; the boxes of two lines may touch by the space above letters."""
 BROKEN = """
 [...document.querySelectorAll('.named td, .named th')].filter(e => e.getClientRects().length)
     .filter(e => e.innerText.trim() && !e.closest('.hidden') && e.getBoundingClientRect().width < 24)
@@ -75,7 +85,7 @@ def test_it_fits_and_loads_nothing(
     chrome.value("document.querySelectorAll('details').forEach(e => e.open = false)")
     chrome.value(f"window.most = {width + 1}")
     wide = chrome.value(WIDE)
-    assert wide == [] and chrome.value(CUT) == [] and chrome.value(BROKEN) == []
+    assert [wide, *map(chrome.value, (CUT, MEETING, BROKEN))] == [[], [], [], []]
     requests = [event["params"]["request"]["url"] for event in chrome.events
                 if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
     assert requests == [pages[name].absolute().as_uri()]

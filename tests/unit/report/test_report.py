@@ -7,12 +7,16 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqtool.cli import main
+from rmqtool.commands.report_plot import Chart
 from rmqtool.errors import EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -199,6 +203,42 @@ def test_names_of_a_store_are_only_text(tmp_path: Path) -> None:
         assert page.text.count(shown) >= 2, shown  # as a topic and as a group
     assert "y" * 100 not in page.text and "z" * 100 not in page.text
     assert len(data) < 500_000
+
+
+def test_a_loss_is_said_once_and_counted_once(cases: Library, tmp_path: Path, capsys: Capture) -> None:
+    """The verdict has no sentence twice; the tile and the JSON object have its counts."""
+    root, target = tmp_path / "store", tmp_path / "a.html"
+    cases.variant("5.4.0:clean:zero-page-last-file:abort", root)
+    assert main(["report", str(root), "-o", str(target), "--json"]) == 1
+    row, text = json.loads(capsys.readouterr().out), page_of(target).text
+    verdict = text[text.index("Act now") : text.index("Findings", text.index("Act now"))]
+    assert verdict.count("gives up 261 sound messages") == 1
+    assert (
+        f"Act now: {row['errors']} errors. Also {row['notes']} notes." in row["verdict"]
+        and row["errors"] == 2
+    )
+    assert re.search(rf"Errors\s*{row['errors']}\s*{row['warnings']} warnings, {row['notes']} notes", text)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.text("0:", min_size=1, max_size=16)), max_size=12),
+    st.sampled_from([(280, False), (360, False), (500, True), (1100, True)]),
+)
+def test_labels_of_a_chart_do_not_meet(ticks: list[tuple[float, str]], screen: tuple[int, bool]) -> None:
+    """Whatever the texts and places, on a phone and on a desk."""
+    chart = Chart("name", "title", "text", 100, ())
+    chart.labels(0, ticks)
+    width, is_wide = screen
+    ends = []
+    for shape in chart.shapes:
+        if is_wide or "minor" not in shape.attributes["class"]:
+            length = len(shape.text) * 6.4  # pixels of a letter
+            part = {"start": 0, "middle": 0.5, "end": 1}[shape.attributes["text-anchor"]]
+            begin = float(shape.attributes["x"].rstrip("%")) * width / 100 - length * part
+            ends.append((begin, begin + length))
+    ends.sort()
+    assert all(after[0] - before[1] > 1 for before, after in pairwise(ends))
+    assert bool(chart.shapes) == bool(ticks)
 
 
 def test_many_topics_are_grouped(tmp_path: Path) -> None:
