@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool import times
 from rmqtool.formats.java import java_utf8_decode
@@ -30,6 +28,9 @@ from rmqtool.read.selection import Selection
 from rmqtool.report.stats.dimensions import OTHERS, Codes
 from rmqtool.report.stats.scanner import Aggregator, Batch
 from rmqtool.storage.buffers import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HASHES_MAX = 32 << 20
 """Most hashes in memory at once, 4 bytes each (twice that while they are sorted)."""
@@ -145,6 +146,8 @@ class _Suspects:
 
     def take(self, batch: Batch) -> None:
         """Look at one batch."""
+        import pyarrow as pa
+
         places, hashes = self._seen.hashes(batch)
         found = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         places = places[self._hashes[found] == hashes]
@@ -173,12 +176,16 @@ class _Suspects:
         """One row per key that a topic has more than once; None if there are none."""
         if not self._tables:
             return None
+        import pyarrow.compute as pc
+
         table = self._merge()
         table = table.filter(pc.greater(table["count"], 1))
         return table if len(table) else None
 
     def _merge(self) -> pa.Table:
         """One row per topic and key."""
+        import pyarrow as pa
+
         sums = [(name, kind) for name, kind in _SUMS.items()]
         table = pa.concat_tables(self._tables).group_by(["topic", "uniq_key"]).aggregate(sums)
         names = ["topic", "uniq_key", *_SUMS]
@@ -229,6 +236,8 @@ def duplicate_rows(
             found = comparing.duplicates()
             tables += [found] if found is not None else []
     if tables:
+        import pyarrow as pa
+
         table = pa.concat_tables(tables)
         order = [("count", "descending"), ("first_place", "ascending")]
         for batch in table.sort_by(order).to_batches(max_chunksize=_ROWS):
