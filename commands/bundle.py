@@ -132,6 +132,6 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
             },
         )  # fmt: skip
     except RmqtoolError as error:
-        yield parts.Part("doctor.txt", "why doctor failed", f"{error.message}: {error.path}")
+        yield parts.Part("doctor.txt", "why doctor failed", error.in_one_line)
     yield parts.queues(store)
     yield parts.records(store, redaction, damaged)

@@ -178,7 +178,7 @@ class _OffsetReport:
             if apply:
                 raise
             self.is_unknown = True
-            self.refused(f"{error.path}: {error.message}; --apply is refused")
+            self.refused(f"{error.in_one_line}; --apply is refused")
             return {}
         for level in levels(opened, delays, found):
             if level.noted_offset > level.end_offset:
@@ -245,7 +245,7 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
             check_layout(opened.layout, root)
         except RefusedError as error:
             hint = f": {error.hint}" if error.hint else ""
-            report.refused(f"{error.path}: {error.message}; --apply is refused{hint}")
+            report.refused(f"{error.in_one_line}; --apply is refused{hint}")
         yield from due()
 
 

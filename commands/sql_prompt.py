@@ -43,7 +43,7 @@ def prompt(run: Callable[[str], int], writer: Output, limit: int) -> None:
             elif run(text) == limit:
                 writer.note(f"rmqtool: these are the first {limit} rows; --limit shows more")
         except RmqtoolError as error:
-            print_error(f"rmqtool: {error.message}" + (f": {error.path}" if error.path is not None else ""))
+            print_error(f"rmqtool: {error.in_one_line}")
             if error.hint:
                 print_error(f"  {error.hint}")
         except KeyboardInterrupt:

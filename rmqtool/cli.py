@@ -1,7 +1,7 @@
 """The command line: builds the app from `commands/` and maps every outcome to an exit code.
 
-A command returns its exit code, or raises. There is one path for errors: at most three short lines
-on stderr (what, where, what to do); a traceback only with `--debug`. An unexpected exception is a bug
+A command returns its exit code, or raises. There is one path for errors: at most three lines on
+stderr (what and where, what to do); a traceback only with `--debug`. An unexpected exception is a bug
 in rmqtool: the exit code is 70. It is 130 after an interrupt (SIGINT, SIGTERM, SIGHUP), and 0 if the
 reader of a command that only reads closes the pipe.
 """
@@ -33,6 +33,7 @@ from rmqtool.errors import (
     EXIT_OK,
     EXIT_USAGE,
     RmqtoolError,
+    in_one_line,
     worst_exit_code,
 )
 from rmqtool.output import OutputClosedError, forget_stdout, lost_output, page_text
@@ -237,7 +238,7 @@ _NOT_MAPPED = "failed to map segment"
 
 def _report(error: Exception) -> int:
     if isinstance(error, RmqtoolError):
-        _print_lines(error.message, _where(error.path, error.physical_offset), error.hint)
+        _print_lines(error.in_one_line, error.hint)
         return error.exit_code
     if isinstance(error, typer.Abort):
         return EXIT_INTERRUPTED
@@ -250,22 +251,22 @@ def _report(error: Exception) -> int:
         for names, option, other in _OTHER_WAYS:
             if command in names.split() and option in wrong:
                 hint = other
-        _print_lines(message, None, hint)
+        _print_lines(message, hint)
         return EXIT_USAGE
     limit = "ulimit -v, MemoryMax of a service, memory of a container"
     if isinstance(error, MemoryError):
-        _print_lines("the system gives no more memory", None, f"raise the limit ({limit})")
+        _print_lines("the system gives no more memory", f"raise the limit ({limit})")
         return EXIT_INPUT
     if isinstance(error, (ImportError, OSError)) and _NOT_MAPPED in str(error):
         why = f"the limit of memory is reached ({limit}), or the file system of the library is mounted noexec"
-        _print_lines(f"a library cannot be loaded: {error}", None, why)
+        _print_lines(f"a library cannot be loaded: {error}", why)
         return EXIT_INPUT
     if isinstance(error, OSError):
-        _print_lines(error.strerror or str(error), _where(error.filename, None), None)
+        _print_lines(in_one_line(error.strerror or str(error), error.filename))
         return EXIT_INPUT
     if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
         what = "no thread can be started: the number of processes and threads is limited"
-        _print_lines(what, None, "raise the limit (ulimit -u, TasksMax of a service, pids of a container)")
+        _print_lines(what, "raise the limit (ulimit -u, TasksMax of a service, pids of a container)")
         return EXIT_INPUT
     return _report_bug(error)
 
@@ -282,16 +283,9 @@ def _report_bug(error: Exception) -> int:
     return EXIT_BUG
 
 
-def _where(path: Path | str | None, physical_offset: int | None) -> str | None:
-    parts = [str(path)] if path is not None else []
-    if physical_offset is not None:
-        parts.append(f"offset {physical_offset}")
-    return ", ".join(parts) or None
-
-
-def _print_lines(what: str, where: str | None, hint: str | None) -> None:
+def _print_lines(what: str, *others: str | None) -> None:
     print_error(f"{PROGRAM}: {what}")
-    for line in (where, hint):
+    for line in others:
         if line:
             print_error(f"  {line}")
 

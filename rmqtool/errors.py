@@ -61,6 +61,33 @@ def worst_exit_code(*codes: int) -> int:
     return min(codes, key=_PRECEDENCE.index, default=EXIT_OK)
 
 
+_BEFORE_PATH = (
+    "cannot read", "cannot write", "cannot list", "cannot lock", "cannot take the lock",
+    "cannot make the folder",
+)  # fmt: skip
+_VERBS = ("is ", "has ", "does ", "belongs ", "cannot be ")
+
+
+def in_one_line(message: str, path: Path | str | None, physical_offset: int | None = None) -> str:
+    """`message` with its place, in one line that can be searched.
+
+    A path follows the message; it is the subject of a message that has none, and the object of a verb
+    without one: "no such file or folder: a", "a is already a store", "cannot read a: Permission denied".
+    """
+    where = [] if path is None or message.startswith(f"{path} ") else [str(path)]
+    if physical_offset is not None:
+        where.append(f"offset {physical_offset}")
+    if not where:
+        return message
+    place = ", ".join(where)
+    verb, colon, reason = message.partition(": ")
+    if path is not None and colon and verb.startswith(_BEFORE_PATH):
+        return f"{verb} {place}: {reason}"
+    if path is not None and message.startswith(_VERBS):
+        return f"{place}{'' if physical_offset is None else ','} {message}"
+    return f"{message}: {place}"
+
+
 class RmqtoolError(Exception):
     """Base of all errors that rmqtool raises on purpose.
 
@@ -90,6 +117,11 @@ class RmqtoolError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def in_one_line(self) -> str:
+        """The message with its place."""
+        return in_one_line(self.message, self.path, self.physical_offset)
 
 
 class UsageError(RmqtoolError):

@@ -53,7 +53,7 @@ class MarkFile:
             return None
         found = self._line.fullmatch(config_files.read_file(path, _LINE_MAX))
         if found is None:
-            raise FormatError(f"it does not say up to where the log {self._what}", path=path,
+            raise FormatError(f"does not say up to where the log {self._what}", path=path,
                               hint=self._hint.format(rebuild=rebuild_line(root)))  # fmt: skip
         return Mark(int(found[1]), os.fsdecode(found[2]))
 

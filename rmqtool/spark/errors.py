@@ -32,8 +32,7 @@ def explain_errors() -> Iterator[None]:
         yield
     except RmqtoolError as error:
         if error.path is not None and str(error.path) not in error.message:
-            where = "" if error.physical_offset is None else f" at {error.physical_offset}"
-            error.message = f"{error.message}: {error.path}{where}"
+            error.message = error.in_one_line
         if error.hint is not None and error.hint not in error.message:
             error.message = f"{error.message} ({error.hint})"
         raise

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError, UnsupportedStoreError
+from rmqtool.errors import InputError, RefusedError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.java import java_utf8_encode
@@ -36,6 +36,7 @@ from rmqtool.storage.roots import (
     folders_of_conf,
     is_store,
     not_a_store,
+    nothing_at,
 )
 from rmqtool.storage.single_file import (
     SingleFile,
@@ -482,7 +483,7 @@ def detect(
     if listing.is_file(path):
         layout = _single_file(path)
     elif not listing.is_folder(path):
-        raise _nothing_at(path, listing)
+        raise nothing_at(path, listing)
     else:
         listing.entries(path, must_exist=True)
         if commitlog_paths or is_store(path, listing):
@@ -533,13 +534,6 @@ def _may_be_part(layout: StoreLayout, path: Path) -> bool:
 
 def _conf(given: Path | str | BrokerConf | None) -> BrokerConf | None:
     return read_broker_conf(as_path(given)) if isinstance(given, str | Path) else given
-
-
-def _nothing_at(path: Path, listing: Listing) -> InputError:
-    if listing.unreadable:
-        return UnreadableError(f"cannot read: {listing.unreadable[0][1]}", path=path)
-    there = listing.status(path) is not None
-    return NotAStoreError("neither a file nor a folder" if there else "no such file or folder", path=path)
 
 
 def _single_file(path: Path) -> StoreLayout:

@@ -44,7 +44,35 @@ def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
     for candidate in (above / "store", above.parent, above.parent.parent, above.parent.parent.parent):
         if "commitlog" in listing.folders(candidate):
             return NotAStoreError("this folder holds no store", path=path, hint=f"a store is at {candidate}")
-    return NotAStoreError("this folder holds no store", path=path, hint=ROOT_HINT)
+    hint = _stores_in(path, listing) or ROOT_HINT
+    return NotAStoreError("this folder holds no store", path=path, hint=hint)
+
+
+def nothing_at(path: Path, listing: Listing) -> InputError:
+    """The error where there is neither a file nor a folder; its hint names what is near."""
+    if listing.unreadable:
+        return UnreadableError(f"cannot read: {listing.unreadable[0][1]}", path=path)
+    if listing.status(path) is not None:
+        return NotAStoreError("neither a file nor a folder", path=path)
+    from difflib import get_close_matches
+
+    folder = path.parent
+    near = get_close_matches(path.name, sorted(listing.names(folder)))
+    hint = f"did you mean {' or '.join(str(folder / name) for name in near)}?" if near else None
+    return NotAStoreError("no such file or folder", path=path, hint=hint or _stores_in(folder, listing))
+
+
+_FOLDERS_LISTED, _STORES_NAMED = 200, 5
+
+
+def _stores_in(folder: Path, listing: Listing) -> str | None:
+    """A hint that names the stores in `folder`; None if there are none, or too many folders to look."""
+    names = sorted(listing.folders(folder))
+    if len(names) > _FOLDERS_LISTED:
+        return None
+    stores = [str(folder / name) for name in names if is_store(folder / name, listing)]
+    more = f" and {len(stores) - _STORES_NAMED} more" if len(stores) > _STORES_NAMED else ""
+    return f"stores there: {', '.join(stores[:_STORES_NAMED])}{more}" if stores else None
 
 
 def commit_log_folders(

@@ -30,7 +30,7 @@ from rmqtool import __version__, cli
 from rmqtool.commands import COMMANDS, GROUPS, guide, interrupts, pages
 from rmqtool.commands.interrupts import entering, signals_interrupt
 from rmqtool.commands.options import parse_size
-from rmqtool.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE, InputError
 from rmqtool.sizes import SIZE_MAX
 from tests.support.confined import Ended, confined
 from tests.support.programs import PATIENCE_S, is_asleep, started, surroundings, until
@@ -130,17 +130,40 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
-        (["trial", "damaged"], ["rmqtool: not a record", r"  a\nb, offset 5", "  look there"]),
+        (["trial", "damaged"], [r"rmqtool: not a record: a\nb, offset 5", "  look there"]),
         (["trial", "refused"], ["rmqtool: no"]),
-        (["trial", "missing"], ["rmqtool: No such file or directory", "  /nonexistent/file"]),
+        (["trial", "missing"], ["rmqtool: No such file or directory: /nonexistent/file"]),
         (["nope"], ["rmqtool: No such command 'nope'.", "  see 'rmqtool --help'"]),
         (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
         (["trial", "x", "--fields", "m"], ["rmqtool: unknown field: 'm'", "  fields are: n, jobs, io_limit"]),
     ],
 )
 def test_error_is_three_lines_at_most(program: list[str], arguments: list[str], lines: list[str]) -> None:
-    """What, where, what to do; never a traceback."""
+    """What and where in one line, and what to do; never a traceback."""
     assert run_forked(program, *arguments).text.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("message", "path", "offset", "line"),
+    [
+        ("no such file or folder", "s", None, "no such file or folder: s"),
+        ("the file has become shorter", "s/a", 5, "the file has become shorter: s/a, offset 5"),
+        ("is already a store", "s", None, "s is already a store"),
+        ("is not empty: a new store needs a new folder", "s", None,
+         "s is not empty: a new store needs a new folder"),
+        ("cannot be read", "s/a", 5, "s/a, offset 5, cannot be read"),
+        ("cannot read: Permission denied", "s/a", None, "cannot read s/a: Permission denied"),
+        ("cannot read the commit log", "s/a", 5, "cannot read the commit log: s/a, offset 5"),
+        ("cannot list the folder: Permission denied", "s", None,
+         "cannot list the folder s: Permission denied"),
+        ("s has changed", "s", None, "s has changed"),
+        ("no record ends here", None, 5, "no record ends here: offset 5"),
+        ("refused", None, None, "refused"),
+    ],
+)  # fmt: skip
+def test_error_has_its_place_in_one_line(message: str, path: str, offset: int | None, line: str) -> None:
+    """A line of a log that is found by its text says which file it is about."""
+    assert InputError(message, path=path, physical_offset=offset).in_one_line == line
 
 
 @pytest.mark.parametrize(
@@ -299,7 +322,7 @@ def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
         )
     assert result.returncode == 3
     told = result.stderr.decode().splitlines()  # without a name it would read as a store's disk
-    assert told == [f"rmqtool: cannot write: {os.strerror(errno.ENOSPC)}", "  standard output"]
+    assert told == [f"rmqtool: cannot write standard output: {os.strerror(errno.ENOSPC)}"]
 
 
 @pytest.mark.usefixtures("json_lines")

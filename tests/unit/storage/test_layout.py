@@ -288,6 +288,27 @@ class TestNotAStore:
         with pytest.raises(NotAStoreError, match="no such file or folder"):
             detect(tmp_path / "no")
 
+    @pytest.mark.parametrize(("name", "hint"), [("stoer", "did you mean {}?"), ("xyz", "stores there: {}")])
+    def test_what_is_near(self, store: Path, name: str, hint: str) -> None:
+        with pytest.raises(NotAStoreError) as caught:
+            detect(store.parent / name)
+        assert caught.value.hint == hint.format(store)
+
+    def test_stores_below(self, store: Path) -> None:
+        store.rename(store.parent / "broker-a")
+        (store.parent / "broker-b" / "commitlog").mkdir(parents=True)
+        (store.parent / "logs").mkdir()
+        with pytest.raises(NotAStoreError) as caught:
+            detect(store.parent)
+        assert caught.value.hint == f"stores there: {store.parent / 'broker-a'}, {store.parent / 'broker-b'}"
+
+    def test_nothing_near(self, tmp_path: Path) -> None:
+        (tmp_path / "logs").mkdir()
+        for path in (tmp_path / "xyz", tmp_path / "no" / "xyz"):
+            with pytest.raises(NotAStoreError, match="no such file or folder") as caught:
+                detect(path)
+            assert caught.value.hint is None
+
     def test_neither_file_nor_folder(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(NotAStoreError, match="neither a file nor a folder"):
