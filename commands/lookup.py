@@ -523,7 +523,8 @@ class _Task:
                 unknown.update(dict.fromkeys(fate.unknown))
 
         # A table of all of them together, for its widths; each takes a while to be found.
-        traced = list(map(_in_words, rows())) if self.writer.chosen_format == "table" else rows()
+        is_table = self.writer.chosen_format == "table"
+        traced = [_in_words(row) for row in rows() if row["state"] != "no_group"] if is_table else rows()
         self.writer.write_rows(traced, FIELDS, table_fields)
         for text, names in fates.items():
             if text:
@@ -743,8 +744,6 @@ _WITHOUT_HASH = ("empty", "chain", "another hash", "the chain ")
 def _in_words(row: Row) -> Row:
     """Return a row of a trace for the table: its state in words."""
     state = row["state"]
-    if row["kind"] == "group" and state == "no_group":
-        state = "no group offset"
     if row["kind"] == "dead_letter":
         state = "gave up"
     return row | {"state": GROUP_STATES.get(state, state)}

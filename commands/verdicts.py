@@ -565,7 +565,9 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover") -> list[str]:
     sentences += _without_files(without, recover)
     rest = len(lags.keys() - known - without.keys())
     if rest:
-        sentences.append(f"The lag of {counted(rest, 'more group')} without any offset is unknown.")
+        known_by = "its retry topic" if rest == 1 else "their retry topics"
+        more = counted(rest, "more group")
+        sentences.append(f"The lag of {more} is unknown: without an offset, known only by {known_by}.")
     return sentences
 
 

@@ -6,7 +6,7 @@ in this order:
     1. times lose what all of them share, the zone and then the date: `shared` has it
     2. headers break at their underscores
     3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
-       then those of _FIRST_TO_GO, in its order
+       from the right and those of _STAY last, then those of _FIRST_TO_GO, in its order
     4. body and text are cut, down to TEXT_FLOOR columns; text is then left out. A body that was searched
        shows the match
     5. then the other texts are cut, the widest first; sentences continue on more lines instead. Names keep
@@ -191,8 +191,8 @@ class Table:
             for column in self._columns:
                 column.pieces = column.header.split("_")
                 column.width = column.natural
-        empty = [each.header for each in self._columns[1:] if each.is_empty]
-        for name in (*empty, *_FIRST_TO_GO):
+        empty = sorted((each for each in self._columns[:0:-1] if each.is_empty), key=lambda each: each.rank)
+        for name in (*(each.header for each in empty), *_FIRST_TO_GO):
             for column in [each for each in self._columns if each.header == name]:
                 if self._is_narrow(width):
                     self._leave_out(column)

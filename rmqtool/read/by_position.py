@@ -258,6 +258,9 @@ def _id_host(stored: StoredMessage) -> str:
     return str(OffsetMessageId.decode(_id_of(stored)).store_host)
 
 
+_RANGES_NAMED = 4
+
+
 def _what_is_at(store: Store, physical_offset: int) -> str:
     """Say what is at an offset where no record starts."""
     log = store.commit_log
@@ -265,8 +268,15 @@ def _what_is_at(store: Store, physical_offset: int) -> str:
         return "the store has no commit log"
     file = log.file_of(physical_offset)
     if file is None:
-        end = log.files[-1].end
-        return f"no file of the log holds offset {physical_offset}: they hold {log.min_offset} to {end - 1}"
+        ranges: list[list[int]] = []
+        for each in log.files:
+            if ranges and ranges[-1][1] == each.file_from_offset:
+                ranges[-1][1] = each.end
+            else:
+                ranges.append([each.file_from_offset, each.end])
+        held = " and ".join(f"{start} to {end - 1}" for start, end in ranges[:_RANGES_NAMED])
+        more = " and more" if len(ranges) > _RANGES_NAMED else ""
+        return f"no file of the log holds offset {physical_offset}: they hold {held}{more}"
     try:
         begin = store.record_before(file, physical_offset)
         for head in log.heads(begin):

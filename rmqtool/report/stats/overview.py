@@ -492,11 +492,13 @@ def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator
 
 def _without_offsets(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator[str]:
     """A note on the groups of subscriptionGroup.json that have neither an offset nor a retry topic here."""
-    others = sorted(configured_groups(layout) - {each.group for each in lags if each.group is not None})
+    known = {each.group for each in lags if each.group is not None}
+    others = sorted(configured_groups(layout) - known)
     if others:
         more = f" and {len(others) - _GROUPS_NAMED} more" if len(others) > _GROUPS_NAMED else ""
         names = ", ".join(others[:_GROUPS_NAMED])
-        yield f"groups of subscriptionGroup.json without any offset: {names}{more}"
+        neither = "with neither an offset nor a retry topic" if known else "without any offset"
+        yield f"groups of subscriptionGroup.json {neither}: {names}{more}"
 
 
 _GROUPS_NAMED = 10

@@ -82,7 +82,7 @@ def test_a_narrow_terminal_keeps_names_and_bodies() -> None:
     lines = table.lines(ROWS)
     assert all(len(line) <= 60 for line in lines)
     assert table.shared == "2026-11-21, +00:00"
-    assert table.left_out == ("physical_offset", "size", "status", "group")
+    assert table.left_out == ("physical_offset", "size", "group", "status")
     assert "08:50:12.680" in lines[-2] and "order-17" in lines[-2] and "a body of some le" in lines[-2]
     later = table.lines([{**ROWS[0], "store_time": "2026-11-22T00:00:00.000+00:00"}])
     assert "2026-11-22T00:00:00.000" in later[0], "a time of another day shows its date"
@@ -113,6 +113,22 @@ def test_groups_are_told_apart_before_anything_else_is_shown(width: int) -> None
     assert sum("never_committed" in row for row in rows) == 2 and all("111" in row for row in rows)
     assert table.left_out[-2:] == ("share", "lost_messages") if table.left_out else width == 120
     assert min(len(row[0]) for row in rows) >= 12
+
+
+def test_empty_columns_go_before_others_and_what_people_look_for_last() -> None:
+    """Of empty columns the last goes first, and one that stays longest after all others."""
+    names = ("lag_messages", "share", "lag_bytes", "oldest_time", "reads_from")
+    rows = [{"group": "(unknown)", **dict.fromkeys(names), "status": ["offsets_missing"]}]
+    for width in (60, 50, 40):
+        table = Table(tuple(rows[0]), width=width)
+        table.lines(rows)
+        assert "lag_messages" not in table.left_out
+        assert table.left_out == names[len(names) - len(table.left_out) :], width
+    assert len(table.left_out) > 2
+    reset = {"group": "pub_group_one", "topic": "a" * 40, "committed_offset": None, "new_offset": 1}
+    table = Table((*reset, "reason"), width=50)
+    table.lines([reset])
+    assert table.left_out == ("reason",)
 
 
 def test_percentiles_give_way_to_topics() -> None:

@@ -208,6 +208,14 @@ def test_places_that_are_beyond_say_what_there_is(cases: Library, lookup: Lookup
     assert result.code == 1 and "they hold 0 to 4194303" in result.err
 
 
+def test_an_offset_in_a_gap_of_the_log(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """All ranges that the files hold are named, not only from the first to the last byte."""
+    root = store_copy(CLEAN)
+    (root / "commitlog" / f"{1 << 20:020}").unlink()
+    result = lookup(root, "--offset", 1_701_240)
+    assert result.code == 1 and "they hold 0 to 1048575 and 2097152 to 4194303" in result.err
+
+
 def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Lookup) -> None:
     """Its folder is gone, it ends too early after a crash, a unit in it is zeroed; each is said."""
     store = tmp_path / "store"

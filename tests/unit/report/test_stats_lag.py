@@ -67,7 +67,9 @@ def test_lag_is_javas_end_minus_committed(name: str, cases: Library) -> None:
                 assert row["oldest_timestamp_ms"] is row["distance_bytes"] is row["reads_from"] is None
     assert all(row["status"] == ["never_committed"] for row in found.values())
     (note,) = (each for each in look(path, lag_by=QUEUE_BY).notes if "subscriptionGroup.json" in each)
-    named = set(note.removeprefix("groups of subscriptionGroup.json without any offset: ").split(", "))
+    start = "groups of subscriptionGroup.json with neither an offset nor a retry topic: "
+    assert note.startswith(start)
+    named = set(note.removeprefix(start).split(", "))
     assert "pub_static_group" in named and not named & {row["group"] for row in rows}
 
 
