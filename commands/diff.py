@@ -98,7 +98,8 @@ def diff(
     Nothing is changed. Stores in use can be compared; the comparison covers what was complete when it
     started. A slave that was once ahead of its master keeps differing in that range, and no broker
     reports it. Two logs have diverged if, from some offset to their ends, each holds sound records that
-    the other lacks; then neither is ahead.
+    the other lacks; then neither is ahead. Then the output also has the command lines that carry over
+    messages that only one store has, and says which committed offsets fit which store.
 
     Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
     than the other, with 3 when a part could not be read. With --common one side may hold more: the

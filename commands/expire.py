@@ -611,7 +611,7 @@ def _fit_text(forecast: Row) -> str:
 def _what_if_lines(found: Row) -> Iterator[str]:
     """Yield what the broker would delete at the next deleteWhen, and with a disk above each limit."""
     files = found["commit_log"]["files"]
-    label = "what if"
+    label, before = "what if", ""
     hours = found["settings"]["fileReservedTime"]["value"]
     for row in found["what_if"]:
         if row["limit"] is None:
@@ -623,8 +623,8 @@ def _what_if_lines(found: Row) -> Iterator[str]:
         if row["log_files_going"]:
             freed = format_size(row["freed_bytes"])
             deleted = f"deletes {what_goes(row, files)}, {freed}"
-        yield f"{label:<13}{when}: {deleted}; {rule}"
-        label = ""
+        yield f"{label:<13}{when}: {'the same' if deleted == before else deleted}; {rule}"
+        label, before = "", deleted
 
 
 def _outcome_lines(found: Row) -> Iterator[str]:

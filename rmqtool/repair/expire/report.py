@@ -27,12 +27,12 @@ Report = dict[str, Any]
 def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     """An expiry as plain values. Sizes are in bytes, `*_timestamp_ms` in ms since 1970.
 
-    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if the
-    version is assumed: the possible versions, and why it is unknown), settings, trigger,
-    next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, groups_unknown, pending,
-    without_group, unknown, offsets_unknown, free_before, needed_after (what needs the first log file that is
-    not free), usage, unread, goal, what_if, totals. The decision of a file is goes or stays; deleted or kept
-    with `applied`.
+    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if
+    the version is assumed: the possible versions, and why it is unknown), settings, trigger,
+    next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, groups_unknown,
+    pending, without_group, unknown, offsets_unknown, free_before, needed_after (what needs the first log
+    file that is not free), usage, unread, goal, what_if (at the next deleteWhen, with limit null; above
+    each limit), totals. The decision of a file is goes or stays; deleted or kept with `applied`.
     """
     words = ("deleted", "kept") if applied else ("goes", "stays")
     expired = expiry.expired
