@@ -20,6 +20,7 @@ from rmqtool.command_line import argument, command_line
 from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
 from rmqtool.findings import Progress
 from rmqtool.index.index_file import header_of
+from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Expiry, FileDecision
 from rmqtool.repair.plan.backup import README, from_anywhere, write_readme
@@ -223,16 +224,38 @@ def _row(store: Store, decision: FileDecision, source: Path, crc: int) -> dict[s
 
 
 def _times(store: Store, decision: FileDecision, source: Path) -> tuple[int | None, int | None]:
-    """Store times of the first and the last message in a log or index file, ms; None for other files."""
+    """Store times of the first and the last message in a log, queue or index file, ms; None if unknown."""
     if decision.kind == "index":
         header = header_of(source)
         return header.begin_timestamp or None, header.end_timestamp or None
+    if decision.kind in ("consumequeue", "batchconsumequeue"):
+        return _times_of_queue(store, decision)
     named = store.layout.relative
     file = next((file for file in store.layout.commit_log if named(file.path) == decision.path), None)
     if decision.kind != "commitlog" or file is None:
         return None, None
     first = store.head(file.file_from_offset)
     return (first.store_timestamp if first is not None else None), _last_time(store, file)
+
+
+def _times_of_queue(store: Store, decision: FileDecision) -> tuple[int | None, int | None]:
+    """The same for a queue file, by its first and its last unit: one that expires is full."""
+    assert decision.topic is not None and decision.queue_id is not None
+    queue, named = store.queues[decision.topic, decision.queue_id], store.layout.relative
+    file = next((file for file in queue.files if named(file.path) == decision.path), None)
+    if file is None:
+        return None, None
+    numbers = queue.numbers_of(file)
+    return _time_of(store, queue, numbers.start), _time_of(store, queue, numbers.stop - 1)
+
+
+def _time_of(store: Store, queue: AnyQueue, number: int) -> int | None:
+    try:
+        unit = queue.by_number(number)
+    except UnreadableError:
+        return None
+    head = None if unit is None or unit.is_pre_blank else store.head(unit.physical_offset)
+    return None if head is None else head.store_timestamp
 
 
 def _last_time(store: Store, file: StoreFile) -> int | None:

@@ -478,6 +478,28 @@ def test_archive(store: tuple[Path, int], tmp_path: Path) -> None:
     assert names(folder) == set(rows) | {done.manifest.name if done.manifest else "", "README.txt"}
 
 
+def test_archive_has_the_times_of_messages(
+    store: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each log, queue and index file, also if the store is named by a relative path."""
+    root, now = store
+    with Store.open(root) as opened:
+        times = {each.physical_offset: each.message.store_timestamp for each in opened.messages()}
+        units = [unit.physical_offset for _, unit in opened.queue("pubTopicOne", 0).units(0)][:1000]
+    monkeypatch.chdir(root.parent)
+    deleted(Path(root.name), now, archive=tmp_path / "archive")
+    rows = {row["path"]: row for row in manifest_of(tmp_path / "archive")["files"]}
+    assert {row["kind"] for row in rows.values()} == {"commitlog", "consumequeue", "index"}
+    found = {
+        path: (row["first_store_timestamp_ms"], row["last_store_timestamp_ms"]) for path, row in rows.items()
+    }
+    for name in AGED:
+        held = [time for at, time in times.items() if int(name) <= at < int(name) + (1 << 20)]
+        assert found[f"commitlog/{name}"] == (held[0], held[-1])
+    assert found[f"consumequeue/pubTopicOne/0/{0:020}"] == (times[units[0]], times[units[-1]])
+    assert all(None not in each for each in found.values())
+
+
 def test_archive_that_a_killed_run_began(
     store: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
