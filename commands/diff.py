@@ -249,13 +249,7 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     yield from _offset_lines(row["committed_offsets"])
     whole = wholly_held(row)
     if whole:
-        for name in whole:
-            other = _OTHER[name].upper()
-            yield (
-                f"carry over   Nothing: {other} holds every message of {name.upper()} already, by unique key."
-                f" Keep {other}, and empty {name.upper()} before it becomes a slave of {other}."
-            )
-            yield from _offset_commands(_OTHER[name], row, stores)
+        yield from _nothing_lines(whole, row, stores)
         return
     yield (
         "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
@@ -266,6 +260,25 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
         yield from _repair_lines(name, row, stores)
     for name in "ba":
         yield from _carry_one_way(name, row, stores)
+
+
+def _nothing_lines(whole: list[str], row: Row, stores: Stores) -> Iterator[str]:
+    """Yield that no message has to be carried over; `whole` as `wholly_held`."""
+    if len(whole) == 2:
+        yield (
+            "carry over   Nothing: each store holds every message of the other already, by unique key. Keep"
+            " one, and empty the other before it becomes its slave."
+        )
+    else:
+        name, other = whole[0].upper(), _OTHER[whole[0]].upper()
+        yield (
+            f"carry over   Nothing: {other} holds every message of {name} already, by unique key."
+            f" Keep {other}, and empty {name} before it becomes a slave of {other}."
+        )
+    for name in "ab":
+        yield from _repair_lines(name, row, stores)
+    for name in whole:
+        yield from _offset_commands(_OTHER[name], row, stores)
 
 
 _OFFSETS_SHOWN = 10

@@ -453,7 +453,10 @@ def of_diff(row: Row, result: str) -> list[str]:
             what = text or f"only {name.upper()} is sound: {other.upper()} is damaged there"
             sentences.append(f"In {ranges} {what}.")
         sentences += _filler_sentence(row, name, other)
-    for name in wholly_held(row):
+    whole = wholly_held(row)
+    if len(whole) == 2:
+        sentences.append("Each holds every message of the other, by unique key.")
+    for name in whole if len(whole) == 1 else ():
         other = "B" if name == "a" else "A"
         sentences.append(f"{other} holds every message of {name.upper()}, by unique key.")
     return sentences

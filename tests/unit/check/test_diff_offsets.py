@@ -149,4 +149,16 @@ def test_a_store_that_holds_every_message_of_the_other(parted: Pair, capfd: Capt
     _, row = run(capfd, *parted)
     held = row["commit_log"]["diverged"]["b"]
     assert held["first_store_timestamp_ms"] <= held["last_store_timestamp_ms"]
+    assert "is damaged" not in out and "\nfirst " not in out
+    (parted[1] / "abort").touch()
+    main(["diff", *map(str, parted)])
+    assert "\nfirst        B was not stopped cleanly: repair it" in capfd.readouterr().out
+    (parted[1] / "abort").unlink()
+    line = [each for each in lines if each.startswith("run ")][0][13:]  # in the other direction, all of it
+    line = line.replace("rmqtool ", f"{shlex.quote(sys.executable)} -m rmqtool ")
+    subprocess.run(line, shell=True, check=True, capture_output=True, timeout=300)
+    main(["diff", *map(str, parted)])
+    out = capfd.readouterr().out
+    assert "Each holds every message of the other, by unique key.\n" in out
+    assert "\ncarry over   Nothing: each store holds every message of the other already" in out
     assert json.dumps(held["first_store_time"]) <= json.dumps(held["last_store_time"])
