@@ -209,7 +209,7 @@ class AppendOptions(Group):
             metavar="round-robin|key-hash|column",
             help="Choose the queue of a message that names none. round-robin: the queue after that"
             " of the topic's newest message. key-hash: by the Java hash of the first key."
-            " column: none; refuse the message.",
+            " column: only from the column queue_id; refuse a message without it.",
         ),
     ] = "round-robin"
     show: Annotated[
@@ -296,7 +296,9 @@ class AppendOptions(Group):
     reserve: Annotated[
         bool | None,
         typer.Option(
-            "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+            "--reserve/--no-reserve",
+            help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
+            " --no-reserve for append --create.",
         ),
     ] = None
     property_crc: Annotated[

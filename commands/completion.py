@@ -47,9 +47,9 @@ def completion(shell: Shell) -> int:
 
     Completes commands and options; topics for --topic, consumer groups for --group, names of fields for
     --fields, formats, codes of problems and the like. Topics and groups are those of the STORE that was
-    typed before them. They are read from config/topics.json, config/consumerOffset.json, or the databases
-    that stand for them, and the names of its queue folders, and from nothing else; a store at a URL or in
-    an archive is not read at all.
+    typed before them. They are read only from config/topics.json and config/consumerOffset.json (or the
+    databases that replace them) and from the names of its queue folders; a store at a URL or in an archive is
+    not read at all.
 
     \b
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)

@@ -58,7 +58,9 @@ CommitLogFileSize = Annotated[
 Reserve = Annotated[
     bool,
     typer.Option(
-        "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+        "--reserve/--no-reserve",
+        help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
+        " --no-reserve for append --create.",
     ),
 ]
 
@@ -92,9 +94,10 @@ def copy(
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
 
-    Exits with 0 when everything was copied; 1 for damage, for skipped messages, and when no message
-    matches (no store is created); 2 for a usage error; 3 when something could not be read or written; 4
-    when --output exists, and for half messages; 70 for a bug in rmqtool; 130 when interrupted.
+    Exits with 0 when everything was copied; 1 for damage, for skipped messages, and when no message matches
+    (no store is created); 2 for a usage error; 3 when something could not be read or written; 4 when --output
+    exists, and when --topic names a topic of half messages or op records; 70 for a bug in rmqtool; 130 when
+    interrupted.
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.copy import copy as run

@@ -80,7 +80,7 @@ def deliver(
     standard error shows how many of the messages that are due have a copy in the log already. If the
     files are missing, --force delivers all of them.
 
-    The state of a row is due, delivered, or why the message is not delivered.
+    The column state says due or delivered, or names the reason why a message is not delivered.
 
     These messages are skipped, as by a broker, and the rest of their level is delivered:
 

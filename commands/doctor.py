@@ -97,8 +97,8 @@ def doctor(
     to run next. The text fits 80 columns and 24 lines; --all shows all results in full. Nothing is
     changed, and a broker may be using the store.
 
-    Exits with 1 if there is an error or a warning, with 3 when something could not be read or is
-    stored in a form rmqtool cannot read. With --nagios: 0 OK, 1 WARNING,
+    Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 3 when something
+    could not be read or is stored in a form rmqtool cannot read. With --nagios: 0 OK, 1 WARNING,
     2 CRITICAL, 3 UNKNOWN.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:

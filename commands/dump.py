@@ -48,8 +48,8 @@ Gaps = Annotated[
     typer.Option(
         "--gaps",
         help="Also show blanks, zeros (the unused end of a file, preallocated files), damage and missing"
-        " files. Every byte of the log is then part of a row, whose field kind says what it is. For queues,"
-        " also show fillers.",
+        " files. Then every byte of the log is in some row; its field kind says what it is. For queues, also"
+        " show fillers.",
     ),
 ]
 Explain = Annotated[
@@ -119,8 +119,8 @@ def dump(
     for what_else in ("--explain", "--stats-only", "--gaps"):
         if {"--explain": explain is not None, "--stats-only": stats_only, "--gaps": gaps}[what_else]:
             shown.only_rows(what_else)
-    writer, selection = shown.writer(), selected.selection(shown.tz)
-    options.show_match(writer, selection.grep)
+    selection = selected.selection(shown.tz)
+    writer = shown.writer(grep=selection.grep)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         form = shown.row_format(opened, writer.fields)

@@ -119,8 +119,8 @@ def expire(
     files first, ten every ten seconds, stops at the first file that it keeps, and never deletes the
     last one. If the first file is still in use, it retries every two minutes. It deletes a queue or
     index file when everything in it refers to offsets before the log's new start. Settings come from
-    --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
-    future cleanup passes would delete.
+    --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers all passes
+    of the cleanup until nothing more would be deleted; the column pass numbers them.
 
     The plan also shows, under what if, what the broker would delete at the next hour of deleteWhen, and if
     disk usage exceeded each of its limits. --disk-used 92% decides as if the disk were that full.

@@ -64,8 +64,8 @@ class ExportOptions(Group):
         bool,
         typer.Option(
             "--raw",
-            help="Also write the whole record (column record). If no other option and no suffix"
-            " names a format, write only records.",
+            help="Also write the whole record (column record). Without --output-format, --partition-by and a"
+            " known suffix, the output is the bytes of the records and nothing else.",
         ),
     ] = False
     compression: Annotated[

@@ -15,8 +15,8 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="[COMMAND|TOPIC]",
-        help="A command, or recovery, problems, concepts, store, python or spark. rmqtool is the page on"
-        " formats, times, fields of messages and environment variables. Default: an overview.",
+        help="A command, or recovery, problems, concepts, store, python or spark. The topic rmqtool"
+        " explains formats, times, fields of messages and environment variables. Default: an overview.",
     ),
 ]
 

@@ -56,9 +56,9 @@ def info(
     that are ahead of the log, an index that is gone, queues that are gone although groups have consumed
     from them. verify finds the rest.
 
-    Exits with 0 when it shows no damage, notes at most, also of a store in use; 1 when it shows a warning or
-    an error; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool cannot
-    read.
+    Exits with 0 when it shows nothing worse than a note, even if the store is in use; 1 when it shows a
+    warning or an error; 2 for a usage error; 3 when something could not be read or is stored in a form
+    rmqtool cannot read.
     """
     from rmqtool.report.info import store_info
 

@@ -74,9 +74,9 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="When to scan the log. auto: only the parts that the index does not cover, the"
-        " parts for queue offsets that a queue does not have, and, if something is not found, a log of up to"
-        " 4 GiB for fillers of recover. always: the whole log. never: not at all; gaps are reported.",
+        help="When to scan the log. auto: the parts that the index or the queue does not cover, and for keys"
+        " that were not found the whole log; if something is still not found, a log of up to 4 GiB is also"
+        " searched for fillers of recover. always: the whole log. never: not at all; gaps are reported.",
     ),
 ]
 Explain = Annotated[
@@ -133,8 +133,8 @@ class LookupOptions(Group):
         typer.Option(
             "--msg-id",
             metavar="ID",
-            help="Find the message with this id: an offset message id, whichever host is in it, or a unique"
-            " key (repeatable).",
+            help="Find the message with this id: an offset message id (the host in it is ignored), or a"
+            " unique key (repeatable).",
         ),
     ] = None
     offset: Annotated[
@@ -212,8 +212,8 @@ def lookup(
     them. found_by says how each message was found. An index entry holds only a hash, so every message
     is checked by its own keys. rmqtool also scans the parts of the log that the index does not cover:
     index files may be missing, damaged, already deleted, or lag behind the log. It scans the whole
-    log for keys that it has not found, because an index file does not show that indexing was disabled
-    for a time. With --scan never such gaps are reported but not searched.
+    log for keys that it has not found, because indexing may have been switched off for a time, which an index
+    file does not show. With --scan never such gaps are reported but not searched.
 
     The search for a key stops at the first source that yields a match. To also find copies in deleted
     topics or in ranges covered by a damaged index, use --scan always.
@@ -232,9 +232,8 @@ def lookup(
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
     rmqtool cannot read; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    writer = shown.writer()
     selection = selected.but(limit=max_).selection(shown.tz)
-    options.show_match(writer, selection.grep)
+    writer = shown.writer(grep=selection.grep)
     given = sought.given()
     if writer.fields and "help" in writer.fields:
         from rmqtool.read.lookup_request import FIELDS

@@ -250,6 +250,21 @@ class StoreOptions(LocationOptions):
         return command_line("rmqtool", name, *given, *words)
 
 
+class LocalStoreOptions(StoreOptions):
+    """The store, for a command that reads it only in files of this machine."""
+
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE",
+            envvar="RMQTOOL_STORE",
+            parser=parse_store,
+            callback=_check_store,
+            help="Store root, or a single commitlog, consume queue or index file, on this machine.",
+        ),
+    ]
+
+
 class StoreRootOptions(StoreOptions):
     """The store, for a command that can change it: a folder on this machine, named on the command line."""
 
@@ -415,12 +430,6 @@ class SelectionOptions(Group):
         return BodyPattern(self.grep)
 
 
-def show_match(writer: Output, grep: "BodyPattern | None") -> None:
-    """Let a table show of each body the part that matches the pattern."""
-    if grep is not None:
-        writer.sought = grep.span_in
-
-
 class PlanOptions(Group):
     """Options of a plan: show it, write it, or apply it."""
 
@@ -432,8 +441,8 @@ class PlanOptions(Group):
         typer.Option(
             "--plan",
             metavar="FILE",
-            help="Plan again with the options in FILE and, with --apply, apply the plan. Refused if the store"
-            " has changed since FILE was written, or if the new plan differs from it.",
+            help="With --apply: plan again with the options in FILE, and apply that plan. Refused if the"
+            " store has changed since FILE was written, or if the new plan differs from it.",
         ),
     ] = None
     write_plan: Annotated[
@@ -447,8 +456,8 @@ class PlanOptions(Group):
         typer.Option(
             "--backup-dir",
             metavar="DIR",
-            help="Back up everything that is cut, replaced or deleted to this new folder. Default:"
-            " next to STORE, named by the time.",
+            help="Put the backup of everything that is cut, replaced or deleted into this new folder."
+            " Default: next to STORE, named by the time.",
         ),
     ] = None
     undo: Annotated[
@@ -497,7 +506,7 @@ class OutputOptions(Group):
         ),
     ] = None
     json: Annotated[
-        bool, typer.Option("--json", help="Write JSON: one object; for rows, one object per line.")
+        bool, typer.Option("--json", help="Write JSON: one object, or for a table one object per line.")
     ] = False
     format_string: Annotated[
         str | None,
@@ -583,8 +592,13 @@ class OutputOptions(Group):
         if self.format_string is not None:
             raise UsageError(f"--format-string is for messages, not for {what}")
 
-    def writer(self, *, changes: bool = False, pages: bool = True) -> Output:
-        """Return the writer of the command's output; `changes` and `pages` as for `Output`."""
+    def writer(
+        self, *, changes: bool = False, pages: bool = True, grep: "BodyPattern | None" = None
+    ) -> Output:
+        """Return the writer of the command's output; `changes` and `pages` as for `Output`.
+
+        A table shows of each body the part that matches `grep`.
+        """
         if self.json and self.format is not None:
             raise UsageError("--json and --format exclude each other", hint="omit one of them")
         return Output(
@@ -596,6 +610,7 @@ class OutputOptions(Group):
             changes=changes,
             pages=pages,
             template=self.template(),
+            sought=None if grep is None else grep.span_in,
         )
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":

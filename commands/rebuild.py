@@ -58,29 +58,29 @@ def rebuild(
     are kept or replaced by fillers. A lost topics.json is rebuilt from the log: the highest queue id
     of a topic gives its number of queues. Other config files are restored from their .bak.
 
-    Without --apply the plan is only shown. Everything that is replaced or
-    deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed
-    messages. For lost ones the delays are taken from --broker-conf, else from the other units of the level;
-    the plan says for how many messages the default is assumed. File sizes are detected from existing files:
-    give --broker-conf if all queues or the whole index are missing and their sizes are not the defaults
+    Without --apply the plan is only shown. Everything that is replaced or deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed messages.
+    For lost units the delays are taken from --broker-conf, else from the other units of the level; the plan
+    says for how many messages the default is assumed. File sizes are detected from existing files: give
+    --broker-conf if all queues or the whole index are missing and the broker's sizes are not the defaults
     (mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum).
 
     Queues in RocksDB are in one database, which is rebuilt as a whole, with a unit for every message of
-    the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store whose queues are written
-    twice, --topic and --queue select queues in files, and leave the database as it is. --broker-conf with
-    storeType=defaultRocksDB says that a broker keeps its queues in RocksDB if nothing else shows it. An index
+    the log. That needs rocksdict (pip install 'rmqtool[rocksdb]'). In a store that keeps its
+    queues both in files and in RocksDB, --topic and --queue select queues in files, and leave the database as
+    it is. If nothing in the store shows that its queues are in RocksDB, name a --broker-conf with
+    storeType=defaultRocksDB. An index
     in RocksDB (indexRocksDBEnable) is rebuilt as a whole too; timer messages and open transactions in its
     database are copied. If it is gone, --broker-conf has to say that there was one.
 
-    The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the
-    log and stores that were not closed cleanly. A queue without files whose topic is not in
-    topics.json counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's
-    start after a crash would rebuild it.
+    The column state says planned, done or left, and the column reason why. rmqtool recover repairs damage of
+    the log and stores that were not closed cleanly. A queue without files whose topic is not in topics.json
+    counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's start after a crash
+    would rebuild it.
 
     Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, when the
     committed offsets are lost, and for a --topic or --queue that the store does not have; 2 for a usage
-    error; 3 when something could not be read or written; 4 when something was left or refused; 5 when the
-    store is in use.
+    error; 3 when something could not be read or written; 4 when something was left unchanged or
+    refused; 5 when the store is in use.
     """
     from rmqtool.read import kernels
 

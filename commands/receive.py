@@ -90,7 +90,10 @@ class ReceiveOptions(Group):
     ] = False
     reconnect: Annotated[
         bool,
-        typer.Option("--reconnect/--no-reconnect", help="Connect again when the connection is lost."),
+        typer.Option(
+            "--reconnect/--no-reconnect",
+            help="Connect again when the connection is lost. Default: --reconnect.",
+        ),
     ] = True
     max_age: Annotated[
         str | None,
@@ -114,7 +117,8 @@ class ReceiveOptions(Group):
         typer.Option(
             "--archive",
             metavar="DIR|URL",
-            help="Copy full log files to this place, compressed; only files that are there are deleted.",
+            help="Copy each full log file, compressed, to this place. Log files are then deleted only if a"
+            " copy is there.",
         ),
     ] = None
     metrics: Annotated[
@@ -138,7 +142,9 @@ class ReceiveOptions(Group):
     reserve: Annotated[
         bool,
         typer.Option(
-            "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+            "--reserve/--no-reserve",
+            help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
+            " --no-reserve for append --create.",
         ),
     ] = True
 
@@ -206,8 +212,8 @@ def receive(
 
     Queues and index are not received. With --dispatch the command builds them from the log as it comes, with
     the sizes and settings of the master: a broker then starts on STORE at once, and `rmqtool serve STORE
-    --live` serves messages as they arrive. They are built from bytes that are on the device. A run that was
-    killed is continued where they were complete. Without --dispatch build them with
+    --live` serves messages as they arrive. They are built from bytes that are on the device. After a
+    kill the next run continues from where queues and index were complete. Without --dispatch build them with
     `rmqtool rebuild STORE --apply` before a broker starts on STORE, because 5.4 would build them for the last
     ten log files only.
 
@@ -222,9 +228,9 @@ def receive(
     queue and of the index. Without --dispatch they stay; a broker, or `rmqtool expire`, deletes them.
 
     --archive copies each log file that is full to DIR|URL/commitlog, compressed with zstd: a folder, or
-    S3 and other places that the extra `remote` reaches. A copy counts after it was read again and compared.
-    The options above then delete only files that are in the archive: right before it deletes a file, the
-    command looks for the copy, and makes a missing one again. A failure to copy is reported and tried again,
+    S3 and other places that the extra `remote` reaches. A copy counts only once it has been read
+    back and compared. With --archive, the options above delete a log file only if its copy is in the archive;
+    a copy that is missing is made again first. A failure to copy is reported and tried again,
     and deletes nothing. The next run goes on with the next file; it is an error if the folder of the archive
     is gone. Commands that read a store also read the archive, for example `rmqtool dump URL`. Each log needs
     a place of its own.

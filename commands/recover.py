@@ -87,8 +87,8 @@ def recover(
     disagree with the log.
 
     --mode broker ends the log where a start of --broker would, and zeroes what follows, so that it cannot
-    reappear. A start examines only part of the log, and after it has truncated the log it examines
-    another part. A second run may therefore truncate the log again, as the broker's next start would. The
+    reappear. A start examines only the end of the log. Once it has truncated the log, the next start examines
+    an earlier part. A second run may therefore truncate the log again, as the broker's next start would. The
     plan warns of this.
 
     Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
@@ -97,16 +97,17 @@ def recover(
     File sizes are detected from existing files. If all queues or the whole index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
-    files. Sound units keep the delivery times of delayed messages. For lost ones the delays are taken from
+    files. Sound units keep the delivery times of delayed messages. For lost units the delays are taken from
     --broker-conf, else from the other units of the level; the plan counts messages with the default.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was
     moved since, --undo needs --force.
 
-    --plan reads a plan that --write-plan has written. rmqtool does not apply the file itself: it
-    plans again with the options in the file, and refuses if the store has changed since or the new
-    plan differs in any action. --apply --plan therefore does exactly what was shown, or nothing.
+    --plan reads a plan that --write-plan has written. rmqtool does not apply the file itself: it plans again
+    with the options in the file, and refuses if the store has changed since or the new plan differs in any
+    action. --apply --plan therefore does exactly what was shown, or nothing. Without --apply, --plan shows
+    the plan that it would apply.
 
     If a run is interrupted, rerun the same command to complete it. The new run first undoes the
     changes of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker

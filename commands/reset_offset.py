@@ -87,7 +87,8 @@ def reset_offset(
 
     Exits with 0 when nothing is to be changed, or everything was set; 1 when something would change, and
     for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not
-    be read or written; 4 when an offset was left or the change was refused; 5 when the store is in use.
+    be read or written; 4 when an offset was left unchanged or the change was refused; 5 when the store is in
+    use.
     """
     output = shown.writer(changes=change.apply)
     if change.plan is not None and (group or from_ or selected.words()):

@@ -68,9 +68,9 @@ Start = Annotated[
     typer.Option(
         "--start", metavar="earliest|latest|broker",
         help="Where a group without a committed offset begins. earliest: at the oldest message."
-            " latest: where its consumers choose (consumeFromWhere). broker: as a broker decides:"
-            " earliest for a queue that begins at offset 0 and whose first message the broker would hold in"
-            " memory, otherwise latest.",
+            " latest: at the end, unless consumeFromWhere of its consumers says otherwise. broker: as a"
+            " broker decides: earliest for a queue that begins at offset 0 and whose first message the broker"
+            " would hold in memory, otherwise latest.",
     ),
 ]  # fmt: skip
 Live = Annotated[

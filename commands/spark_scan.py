@@ -216,7 +216,7 @@ def spark_scan(
     --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for example
     of all brokers of a cluster, are read as one; the field broker_name distinguishes them. On a cluster
     every executor must reach the stores at the same paths or URLs, and needs Python with the dependencies
-    of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same command.
+    of rmqtool; rmqtool itself is sent to the executors.
 
     In --sql, columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
     tags, keys, body and so on. If a query scans messages once, conditions on these columns use queues,
@@ -231,9 +231,9 @@ def spark_scan(
     --fields names it. A range of the log without a record is a row of its own (an offset, a size and
     a status); with --sql only if the query reads status, as SELECT * does. --count, --group-by,
     --stats and --output report such ranges on standard error. They also report damaged records, but
-    count and write them. --verify describes the damage. rmqtool sets only these Spark properties,
-    unless --conf overrides them: PYSPARK_PYTHON in the environment, filter pushdown, time zone UTC,
-    quiet logs, a temporary warehouse.
+    count and write them. --verify describes the damage. rmqtool sets PYSPARK_PYTHON in the
+    environment, and only these Spark properties, unless --conf overrides them: filter pushdown, time zone
+    UTC, quiet logs, a temporary warehouse.
 
     --explain estimates the number of records from queue units and bytes. The field reason says which
     parts of the log are read if queues or the index are used. --since and --until exclude whole

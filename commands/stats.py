@@ -40,8 +40,8 @@ class StatsOptions(Group):
         typer.Option(
             "--by",
             metavar="NAMES",
-            help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class). group, or"
-            " group,topic,queue, shows the lag of consumer groups. Default: topic.",
+            help="Count by these, separated by commas: topic, queue, tag, hour, day, size (classes of message"
+            " sizes). group, or group,topic,queue, shows the lag of consumer groups. Default: topic.",
         ),
     ] = None
     largest: Annotated[
@@ -60,8 +60,8 @@ class StatsOptions(Group):
         bool,
         typer.Option(
             "--transactions",
-            help="Show how many half messages are open, committed, rolled back, or put back: stored again for"
-            " another check.",
+            help="Show how many half messages are open, committed, rolled back, or stored again for another"
+            " check (put back).",
         ),
     ] = False
     all: Annotated[bool, typer.Option("--all", help="Show everything; with --format json as one object.")] = (
@@ -166,22 +166,21 @@ def stats(
     Counts by topic, queue, tag, hour or size. bytes are those of the whole records, with header and
     properties; body sizes are those of the stored bodies, which may be compressed. Delay is the store time
     (the broker's clock) minus the born time (the producer's clock). Percentiles have an error of at most
-    0.4 %. Each of the largest messages is a message row. A batch record (BatchCQ) counts as one message.
+    0.4 %. --largest shows each message as dump would. A batch record (BatchCQ) counts as one message.
     With several sections, the table format shows one table per section, jsonl adds the field section to
     each row, and json is one object.
 
-    Lag counts all messages after a group's committed offset, including those that a filter would
-    skip. The lag rows also show whether the broker would read the next message from memory or from
-    disk: from memory if its distance from the end of the log is below 40 % of the memory
-    (accessMessageInMemoryMaxRatio). The status of a lag row is ok, or: never_committed, the group has no
-    offset in a queue; queue_lost, the group has consumed from a queue that has no files, so its lag is
-    unknown; lost, messages expired before the group read them; ahead, an offset is beyond the end of its
-    queue; no_topic, the topic was deleted; no_group, no group has an offset for the topic; offsets_missing,
-    committed offsets are lost.
+    Lag counts all messages after a group's committed offset, including those that a filter would skip. The
+    lag rows also show whether the broker would read the next message from memory or from disk: from memory if
+    its distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio). The
+    status of a lag row is ok, or: never_committed, the group has no offset in a queue; queue_lost, the group
+    has consumed from a queue that has no files, so its lag is unknown; lost, messages expired before the
+    group read them; ahead, an offset is beyond the end of its queue; no_topic, the topic was deleted;
+    no_group, no group has an offset for the topic; offsets_missing, committed offsets are lost.
 
-    Delayed messages and transactions are those of the whole store. Only --topic and --queue apply to lag.
-    --at shows what the store held at an earlier time. Messages that were deleted since, and offsets that
-    consumers committed since, are unknown; lag is then a range instead of a number.
+    --delayed and --transactions cover the whole store. Of the options that select messages, only --topic and
+    --queue apply to lag. --at shows what the store held at an earlier time. Messages that were deleted since,
+    and offsets that consumers committed since, are unknown; lag is then a range instead of a number.
 
     The log is read once (twice for --duplicates) with bounded memory. In a store in use, messages are
     counted up to where the log ended when the command started. Properties and compressed bodies are

@@ -113,8 +113,7 @@ def tail(
     selection = selected.but(tag=None, filter=None, grep=None).selection(shown.tz)
     start = _start(from_, selection.since, group, last, follow=follow)
     wanted = _subscription(selected)  # which has the tag, the filter and the pattern
-    writer = shown.writer(pages=not follow)
-    options.show_match(writer, wanted.grep)
+    writer = shown.writer(pages=not follow, grep=wanted.grep)
     writer.check_fields(FIELDS)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:

@@ -84,9 +84,8 @@ def verify(
     five in the index, and how many more there are; other formats show all. On a terminal a long table opens
     in a pager (PAGER); the summary follows when you leave it.
 
-    Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
-    read or is stored in a form rmqtool cannot read. Notes are normal, for
-    example after a crash.
+    Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 3 when something
+    could not be read or is stored in a form rmqtool cannot read. Notes are normal, for example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report
     from rmqtool.check.verify import verify as run
@@ -241,7 +240,7 @@ def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> 
         shown = [shortened(name) for name in sorted(topics)[:_TOPICS_SHOWN]]
         more = len(topics) - len(shown)
         names = listed([*shown, *([f"{more} more"] if more else [])])
-        yield f"at stake in queues: the consumers of {names}"
+        yield f"affected: consumers of {names}"
 
 
 _TOPICS_SHOWN = 3

@@ -99,7 +99,6 @@ def _root(
       Which groups lag?            rmqtool stats STORE --by group
       Get the messages out         rmqtool export STORE --output messages.parquet
       Support wants to see it      rmqtool bundle STORE --redact --output s.tar.gz
-      Look around                  rmqtool browse STORE
     """  # noqa: D301  a backspace character keeps the lines as they are
 
 

@@ -120,6 +120,7 @@ class Output:
             or its disk is full; for a full disk `lost_output` returns the error after the command.
         pages: a table on a terminal goes through a pager. Not for rows that come as they happen, nor for a
             command that changes a store: it must not wait for a reader.
+        sought: as for `Table`.
     """
 
     def __init__(
@@ -133,11 +134,12 @@ class Output:
         changes: bool = False,
         template: FormatString | None = None,
         pages: bool = True,
+        sought: Sought | None = None,
     ) -> None:
         self.format = format
         self._default = default
         self.fields = None if fields is None else tuple(filter(None, map(str.strip, fields.split(","))))
-        self.sought: Sought | None = None  # as for `Table`
+        self._sought = sought
         self._template = template
         if template is not None:
             self.fields = template.names
@@ -464,7 +466,7 @@ class Output:
         if table is None:
             headings = columns(block) if callable(columns) else columns
             width = shutil.get_terminal_size().columns if self._terminal else None
-            table = Table(headings, colour=self._colour, width=width, sought=self.sought)
+            table = Table(headings, colour=self._colour, width=width, sought=self._sought)
         self._write("".join(line + "\n" for line in table.lines(block)))
         self._flush()
         return table

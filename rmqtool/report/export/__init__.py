@@ -14,4 +14,4 @@
 Batches come from `read.messages`, in the order of the log. Damage is reported.
 """
 
-__all__ = ["columns", "hit_lines", "lines", "new_file", "outputs", "request", "run"]
+__all__ = ["columns", "hit_lines", "lines", "new_file", "outputs", "request", "run", "text"]

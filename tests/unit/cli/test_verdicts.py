@@ -691,7 +691,7 @@ def test_verify_names_the_topics_at_stake(cases: Library, tmp_path: Path, capfd:
     assert said == f"at stake in the log: {found['lost_messages']} messages of {topics.pop()}" and not topics
     shutil.rmtree(root / "consumequeue/pubTx/0")
     _, _, err = run(capfd, "verify", root)
-    assert "at stake in queues: the consumers of pubTx\n" in err
+    assert "affected: consumers of pubTx\n" in err
     assert "at stake" not in run(capfd, "verify", cases.path("ok_540_clean"))[2]
 
 
