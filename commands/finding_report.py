@@ -75,7 +75,12 @@ def report_unread(
 
 
 def note_selection(
-    stores: Sequence[Store], selection: Selection, writer: Output, batches: BatchRecords | None = None
+    stores: Sequence[Store],
+    selection: Selection,
+    writer: Output,
+    batches: BatchRecords | None = None,
+    *,
+    is_query: bool = False,
 ) -> None:
     """Note a time range that is empty, and how many batch records were met.
 
@@ -86,6 +91,7 @@ def note_selection(
         selection: what was selected.
         writer: writes the note.
         batches: the batch records among the selected ones, if they were counted and are shown packed.
+        is_query: a query has read them; its result may leave them out.
     """
     if selection.since is not None and selection.since == selection.until:
         writer.note(
@@ -94,14 +100,19 @@ def note_selection(
         )
     if batches is not None and batches.records:
         holds = "holds" if batches.records == 1 else "hold"
+        found = f"{counted(batches.records, 'batch record')} (BatchCQ)"
+        found = f"the query read {found}, which {holds}" if is_query else f"{found} {holds}"
         writer.note(
-            f"rmqtool: {counted(batches.records, 'batch record')} (BatchCQ) {holds}"
-            f" {counted(batches.messages, 'message')}: each counts as one, has its own keys, tags and"
-            " properties, and a body of packed messages; rmqtool dump --fields system --format jsonl shows"
-            " them singly"
+            f"rmqtool: {found} {counted(batches.messages, 'message')}: each counts as one, has its own keys,"
+            " tags and properties, and a body of packed messages; rmqtool dump --fields system --format jsonl"
+            " shows them singly"
         )
         return
     if not (selection.keys or selection.tags or selection.filter):
+        return
+    from rmqtool.formats.filler import TAG
+
+    if set(selection.tags) == {TAG}:  # fillers stand alone
         return
     topics = {topic for store in stores for topic, _ in store.layout.batch_queues}
     if any(map(selection.matches_topic, topics)):

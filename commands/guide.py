@@ -110,9 +110,9 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "sql": (
         ("Count messages by topic and tag",
-         "rmqtool sql STORE 'SELECT topic, tags, count(*) FROM messages GROUP BY ALL ORDER BY 3 DESC'"),
-        ("Show the largest messages of the last hour", "rmqtool sql STORE --since '1h ago'"
-         " 'SELECT topic, keys, bodyLength FROM messages ORDER BY bodyLength DESC LIMIT 10'"),
+         "rmqtool sql STORE 'SELECT topic, tags, count(*) FROM messages GROUP BY ALL'"),
+        ("Show the largest body of each topic",
+         "rmqtool sql STORE 'SELECT topic, max(bodyLength) FROM messages GROUP BY 1'"),
         ("Open a prompt", "rmqtool sql STORE"),
     ),
     "verify": (
@@ -124,7 +124,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Find out what is wrong, and what to run next", "rmqtool doctor STORE"),
         ("Look at a large store on a slow disk", "rmqtool doctor STORE --read-limit 32M"),
         ("Write metrics for Prometheus every minute",
-         "rmqtool doctor STORE --prometheus --output /var/lib/node_exporter/rmqtool.prom --watch 60"),
+         "rmqtool doctor STORE --prometheus --output rmqtool.prom --watch 60"),
     ),
     "diff": (
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
@@ -170,7 +170,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Append one message", "rmqtool append STORE --topic orders --tag paid --key order-17 --body hello"),
         ("Append the rows of a file to a new store", "rmqtool append NEW --create --input messages.parquet"),
         ("Copy messages from another store",
-         "rmqtool dump OTHER --topic orders --json | rmqtool append STORE --create-topic --input -"),
+         "rmqtool dump OTHER --topic orders --json | rmqtool append STORE --input -"),
     ),
     "deliver": (
         ("Show delayed messages that are due", "rmqtool deliver STORE"),
@@ -182,7 +182,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Write all topics to S3, partitioned by topic and date",
          "rmqtool export STORE --output s3://lake/messages/ --partition-by topic,date"),
         ("Write only what is new since the last run",
-         "rmqtool export STORE --output /data/day/ --output-format jsonl --cursor-file /data/cursor.json"),
+         "rmqtool export STORE --output day/ --output-format jsonl --cursor-file c.json"),
     ),
     "copy": (
         ("Copy the last week of a topic", "rmqtool copy STORE --output NEW --topic orders --since '7d ago'"),

@@ -58,7 +58,8 @@ def rebuild(
     are kept or replaced by fillers. A lost topics.json is rebuilt from the log: the highest queue id
     of a topic gives its number of queues. Other config files are restored from their .bak.
 
-    Without --apply the plan is only shown. Everything that is replaced or deleted is backed up; rmqtool recover --undo restores it. Sound units keep the delivery times of delayed messages.
+    Without --apply the plan is only shown. Everything that is replaced or deleted is backed up; rmqtool
+    recover --undo restores it. Sound units keep the delivery times of delayed messages.
     For lost units the delays are taken from --broker-conf, else from the other units of the level; the plan
     says for how many messages the default is assumed. File sizes are detected from existing files: give
     --broker-conf if all queues or the whole index are missing and the broker's sizes are not the defaults

@@ -82,7 +82,7 @@ class Queries:
                 shown = rows if self.limit is None else islice(rows, self.limit)
                 count = self.writer.write_rows(shown, result.names)
             note_unselected(scans.views, self.selection, self.writer)
-            note_selection([], self.selection, self.writer, scans.most_batch_records())
+            note_selection([], self.selection, self.writer, scans.most_batch_records(), is_query=True)
         self.found = self.found or count > 0
         return count
 
@@ -109,7 +109,9 @@ def sql(
     each queue unit) and index_entries. Columns have Spark's names: topic, queueId, queueOffset,
     physicalOffset, storeTimestamp, tags, keys, uniqKey, properties, body and so on; case does not matter.
     The names that dump and export show, such as queue_id and body_length, stand for the same columns.
-    The dialect is that of DuckDB; decode(body) is a body as text. Neither Java nor a cluster is needed.
+    The dialect is that of DuckDB. A body that is text is shown as text. decode(body) is text for functions of
+    the query; it fails for other bytes, so add WHERE body_encoding = 'utf-8'. Neither Java nor a cluster is
+    needed.
 
     Only the columns that a query needs are read. Conditions on topic, queueId, tags, uniqKey,
     physicalOffset, storeTimestamp and storeTimestampMs that are joined by AND use the queues, the index and

@@ -225,8 +225,17 @@ _OTHER_WAYS = (
     ("dump", "--tail", "rmqtool tail STORE --last N shows the newest messages"),
     ("export", "'--format'", "--output-format names the format of the files; --format that of the report"),
     ("stats lookup tail verify", "--output", "the rows go to standard output: --format csv > FILE"),
+    (
+        "rmqtool recover",
+        "'--undo' requires",
+        "--undo BACKUP: the folder STORE.rmqtool-backup-TIME next to the store",
+    ),
+    ("rmqtool", "'undo'", "rmqtool recover STORE --undo BACKUP"),
+    ("rmqtool", "'grep'", "rmqtool dump STORE --grep TEXT"),
+    ("rmqtool", "'search'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
+    ("rmqtool", "'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
 )
-"""Commands, an option that they do not take in this way, and what to use instead."""
+"""Commands, what they do not take in this way, and what to use instead."""
 
 
 _NO_THREAD = "can't start new thread"
@@ -250,6 +259,7 @@ def _report(error: Exception) -> int:
         for names, option, other in _OTHER_WAYS:
             if command in names.split() and option in wrong:
                 hint = other
+                message = message.partition(" Did you mean")[0]
         _print_lines(message, hint)
         return EXIT_USAGE
     limit = "ulimit -v, MemoryMax of a service, memory of a container"

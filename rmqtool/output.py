@@ -153,6 +153,8 @@ class Output:
         self._paging: ExitStack | None = None
         self._pager: IO[bytes] | None = None
         self._colour = _has_colour()
+        # Rows that go through a pipe often come out on the same terminal: `| grep`.
+        self._may_reach_terminal = progress is None and _is_pipe()
 
     # data
 
@@ -481,7 +483,7 @@ class Output:
         if self._paging is not None:
             stack, self._paging = self._paging, None
             stack.enter_context(self._pager_for_stdout())
-        if self._terminal and self._bar is not None:
+        if self._bar is not None and (self._terminal or self._may_reach_terminal):
             self._bar.hide(for_good=self._pager is not None)
         with self._explained():
             (self._pager or _stdout()).write(data)

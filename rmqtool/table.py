@@ -189,7 +189,8 @@ class Table:
         self._share_times(width)
         if self._is_narrow(width, whole=True):
             for column in self._columns:
-                column.pieces = column.header.split("_")
+                if column.header.isidentifier():  # not an expression of a query
+                    column.pieces = column.header.split("_")
                 column.width = column.natural
         empty = sorted((each for each in self._columns[:0:-1] if each.is_empty), key=lambda each: each.rank)
         for name in (*(each.header for each in empty), *_FIRST_TO_GO):
@@ -321,14 +322,10 @@ class _Column:
         self._distinct_width: int | None = None
         self._shared: tuple[str, str] | None = None
         self.is_number = False
+        self.is_time = self.header.endswith("time")
         self.pieces = [self.header]
         self.width = 0
         self.is_tight = False
-
-    @property
-    def is_time(self) -> bool:
-        """Whether its cells are times."""
-        return self.header.endswith("time")
 
     @property
     def is_text(self) -> bool:
@@ -385,6 +382,9 @@ class _Column:
         if first:
             self.is_number = all(map(_is_number, values))
         self.texts = [_text(value) for value in values]
+        if first and not self.is_time:  # a column of a query has any name
+            texts = [text for text in self.texts if text]
+            self.is_time = bool(texts) and all(map(_TIME.fullmatch, texts))
         self._distinct_width = None
         self._shorten()
         self.width = max(self.width, self.natural)

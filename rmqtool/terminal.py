@@ -143,7 +143,7 @@ def waiting_line(text: str) -> Iterator[None]:
 class ProgressBar:
     """The progress of a long task; safe to advance from several threads.
 
-    Nothing is shown for the first second, nor while rows are written to the same terminal. Without
+    Nothing is shown for the first second, nor while rows are written to the same terminal or a pipe. Without
     a terminal (`--progress`) it is one plain line a second. The total is None if unknown, as for a pipe.
     """
 

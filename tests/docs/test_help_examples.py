@@ -24,11 +24,8 @@ PLACES = {
     "/data/rocketmq/store": "STORE",
     "/data/master/store": "STORE",
     "/data/slave/store": "BACKUP",
-    "/data/day/": "day/",
-    "/data/cursor.json": "cursor.json",
     "/backup/log": "archive",
     "s3://lake/messages/": "messages/",
-    "/var/lib/node_exporter/rmqtool.prom": "rmqtool.prom",
 }
 BACKUP_OF_REPAIR = "STORE.rmqtool-backup-20260131-143000"
 # Stores in which a command finds what its examples are about.

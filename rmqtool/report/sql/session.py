@@ -295,6 +295,9 @@ def _explained(scans: Scans | None) -> Iterator[None]:
         raise _usage_error(str(error)) from error
 
 
+_NOT_TEXT = "Failure in decode"
+
+
 def _usage_error(text: str) -> UsageError:
     """The error for a message of DuckDB: its first line, and what it suggests as the hint."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -302,6 +305,8 @@ def _usage_error(text: str) -> UsageError:
     unknown = _UNKNOWN_COLUMN.search(first)
     if unknown is not None and "FROM clause is missing" not in first:
         return _unknown_column(unknown[1])
+    if first.startswith(_NOT_TEXT):
+        return UsageError(first, hint="for bodies that are text: WHERE body_encoding = 'utf-8'")
     hints = [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
     return UsageError(first, hint=hints[0] if hints else None)
 

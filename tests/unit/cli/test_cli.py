@@ -134,6 +134,8 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
         (["trial", "refused"], ["rmqtool: no"]),
         (["trial", "missing"], ["rmqtool: No such file or directory: /nonexistent/file"]),
         (["nope"], ["rmqtool: No such command 'nope'.", "  see 'rmqtool --help'"]),
+        (["undo"], ["rmqtool: No such command 'undo'.", "  rmqtool recover STORE --undo BACKUP"]),
+        (["grep"], ["rmqtool: No such command 'grep'.", "  rmqtool dump STORE --grep TEXT"]),
         (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
         (["trial", "x", "--fields", "m"], ["rmqtool: unknown field: 'm'", "  fields are: n, jobs, io_limit"]),
     ],
@@ -662,6 +664,7 @@ def test_examples_of_the_help_are_commands(name: str) -> None:
     """Each example runs its own command, with options and values that the command accepts."""
     group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
     for _, example in guide.EXAMPLES[name]:
+        assert len(example) <= 78 or name == "reset-offset", "a line of the help, with its indent"
         ran = [shlex.split(part) for part in example.partition(" > ")[0].split(" | ")]
         assert any(words[:2] == ["rmqtool", name] for words in ran), example
         for words in ran:

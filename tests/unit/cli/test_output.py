@@ -518,3 +518,23 @@ def test_escape_leaves_ordinary_text_alone() -> None:
 def test_size_is_printed_in_iec_units(size: int, expected: str) -> None:
     """One decimal, the unit always there."""
     assert format_size(size) == expected
+
+
+def test_rows_in_a_pipe_clear_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They often come out on the same terminal; `--progress` shows it all the same."""
+    hidden: list[bool] = []
+    monkeypatch.setattr("rmqtool.terminal.ProgressBar.hide", lambda bar, **given: hidden.append(True))
+    reading, writing = os.pipe()
+    saved = os.dup(1)
+    os.dup2(writing, 1)
+    try:
+        for progress, count in ((None, 2), (True, 1)):
+            output = Output(format="jsonl", progress=progress)
+            hidden.clear()
+            with output.progress("dump", 100):
+                output.write_rows([{"a": 1}], ["a"])
+            assert len(hidden) == count  # one of them at the end
+    finally:
+        os.dup2(saved, 1)
+        for descriptor in (saved, reading, writing):
+            os.close(descriptor)

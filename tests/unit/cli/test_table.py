@@ -203,3 +203,14 @@ def test_a_body_that_was_searched_shows_the_match() -> None:
     assert all(len(line) <= 40 for line in Table(("topic", "body"), width=40, sought=found).lines(rows))  # noqa: PLR2004
     assert Table(("topic", "body"), sought=found).lines(rows)[2].endswith(bodies[0])
     assert BodyPattern("s[o]uth").span_in("复south") == (1, 6)
+
+
+def test_columns_of_a_query() -> None:
+    """A time is one under any name, and an expression in a header is not broken."""
+    times = [f"2026-11-21T0{hour}:00:00.000+00:00" for hour in range(3)]
+    name = "sum(octet_length(body_of_it))"
+    rows: list[dict[str, object]] = [{"hour": time, name: 1, "max_of_all": 2} for time in times]
+    table = Table(("hour", name, "max_of_all"), width=50)
+    lines = table.lines(rows)
+    assert table.shared == "2026-11-21, +00:00" and name in lines[0] and lines[-1].startswith("02:00:00.000 ")
+    assert "max_of_all" not in lines[0]

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -285,6 +286,19 @@ def test_what_is_refused(run: Run, cases: Library, tmp_path: Path, sql: str) -> 
         first.startswith("rmqtool: ") and len(others) <= 1 and all(each.startswith("  ") for each in others)
     )
     assert "secret" not in found.err and [each.name for each in tmp_path.iterdir()] == ["old"]
+
+
+def test_what_a_note_and_a_hint_say(run: Run, cases: Library) -> None:
+    """Batch records are those that the query read, not those of its result; bodies that are no text."""
+    path = cases.path(REAL)
+    found = run(path, "SELECT count(*) FROM messages WHERE topic LIKE '%Order%'")
+    assert re.search(
+        r"the query read \d+ batch records \(BatchCQ\), which hold \d+ messages: each", found.err
+    )
+    assert "batch" not in run(path, "SELECT count(*) FROM messages WHERE topic = 'pubOrder'").err
+    found = run(path, "SELECT decode(body) FROM messages")
+    assert found.code == 2 and "  for bodies that are text: WHERE body_encoding = 'utf-8'" in found.err
+    assert run(path, "SELECT decode(body) FROM messages WHERE body_encoding = 'utf-8'").code == 0
 
 
 def test_memory_is_bounded(run: Run, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
