@@ -103,6 +103,8 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
     return f"what was there is lost: {READS_DAMAGE}; {'; '.join(sentences)}"
 
 
+_ONLY_IN_FULL = frozenset({"read_ahead"})
+"""Notes on the host that say the same of most hosts: in short they would hide what is new."""
 _USAGE_SHOWN = 3
 _LINES = 23  # of a terminal with 24 lines, one is for the prompt
 
@@ -115,6 +117,8 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
     """
     from rmqtool.report.doctor.diagnosis import next_words
 
+    if not everything:
+        found = replace(found, diagnoses=[each for each in found.diagnoses if each.name not in _ONLY_IN_FULL])
     words = next_words(found)
     head, tail = list(_head(found)), []
     last = command(words)

@@ -37,7 +37,7 @@ STYLES: Mapping[str, Style] = {
 _HEADER = Style(bold=True, underline=True)
 _CURSOR = Style(reverse=True)
 _ZEROS = pattern("0{6,}(?=[0-9])")
-_TRACK, _THUMB = "│", "█"
+_TRACK, _THUMB = "│", "┃"
 
 
 class Column(NamedTuple):

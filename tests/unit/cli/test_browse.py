@@ -60,7 +60,7 @@ class Terminal:
     @property
     def lines(self) -> list[str]:
         """The lines of the list, the header first."""
-        return [self.grid.render_line(y).text.rstrip(" │█") for y in range(self.grid.size.height)]
+        return [self.grid.render_line(y).text.rstrip(" │┃") for y in range(self.grid.size.height)]
 
     def bar(self, name: str) -> str:
         """One of the lines around the list."""
@@ -395,7 +395,7 @@ def test_titles_stand_above_their_columns(rows: int, is_long: bool) -> None:
                 await pilot.pause()
             title, line = (grid.render_line(y).text for y in (0, 1))
             assert title.rstrip().endswith("two") and line.index("9" * 8) + 8 == title.index("two") + 3
-            assert title.endswith("two  " if is_long else "two") and line.endswith(" █" if is_long else "9")
+            assert title.endswith("two  " if is_long else "two") and line.endswith(" ┃" if is_long else "9")
 
     asyncio.run(run())
 

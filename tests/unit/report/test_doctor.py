@@ -18,7 +18,7 @@ import pytest
 
 from rmqtool.broker.expiry_rules import Disk, Disks
 from rmqtool.cli import main
-from rmqtool.commands import COMMANDS
+from rmqtool.commands import COMMANDS, doctor_text
 from rmqtool.commands.verdicts import cost_of_start
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.formats import message
@@ -555,6 +555,10 @@ def test_what_a_host_explains(
     assert names(found) - OF_DISK - {"inodes"} == {name}
     one = next(each for each in found.diagnoses if each.name == name)
     assert one.severity == severity and one.cost and (one.cure or one.command)
+    short, full = (
+        "\n".join(doctor_text.lines(found, lambda words: None, everything=each)) for each in (False, True)
+    )
+    assert (name in short) == (name != "read_ahead") and name in full
 
 
 def test_the_limits_of_the_process_that_holds_the_lock(cases: Library, tmp_path: Path) -> None:
