@@ -18,6 +18,7 @@ from rmqtool.commands.verdicts import (
     cost_of_start,
     disk_text,
     missed_sentence,
+    next_lines,
     start_sentences,
     usage_text,
 )
@@ -123,7 +124,7 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
     head, tail = list(_head(found)), []
     last = command(words)
     if last is not None:
-        tail = ["", f"{'next':<{_LABEL}}{last}"]
+        tail = ["", *next_lines(last, _LABEL)]
     if everything:
         yield from head
         for each in found.diagnoses:

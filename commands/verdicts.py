@@ -29,7 +29,19 @@ def verdict_lines(sentences: Sequence[str], *, next: str | None = None) -> Itera
     if sentences:
         yield f"{'verdict':<13}{' '.join(sentences)}"
     if next is not None:
-        yield f"{'next':<13}{next}"
+        yield from next_lines(next, 13)
+
+
+_HELP_OF_CONFIG = "rmqtool help recovery"
+SECTION_OF_CONFIG = "Consumer offsets or the folder config are lost"
+"""The section of rmqtool-recovery(7) on lost configuration files."""
+
+
+def next_lines(line: str, label_width: int) -> Iterator[str]:
+    """Yield the lines for the command to run next; below that of a long page the section to read."""
+    yield f"{'next':<{label_width}}{line}"
+    if line == _HELP_OF_CONFIG:
+        yield f"{'':<{label_width}}section: {SECTION_OF_CONFIG}"
 
 
 def listed(names: Sequence[str], *, word: str = "and") -> str:
@@ -89,7 +101,7 @@ def cure(codes: Iterable[str], recover: str) -> str | None:
     by_hand = (each for each in found if each.repair is not None or each.severity == "error")
     worst = sorted(by_hand, key=lambda each: each.severity != "error")
     if worst and worst[0].code in OF_CONFIG_PAGE:
-        return "rmqtool help recovery"  # its codes say no more than the report
+        return _HELP_OF_CONFIG  # its codes say no more than the report
     return f"rmqtool problems {worst[0].code}" if worst else None
 
 

@@ -18,7 +18,17 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.expire import _sizes_text
-from rmqtool.commands.verdicts import GROUP_STATES, by_name, cure, disk_text, listed, of_lag, of_recover, span
+from rmqtool.commands.verdicts import (
+    GROUP_STATES,
+    SECTION_OF_CONFIG,
+    by_name,
+    cure,
+    disk_text,
+    listed,
+    of_lag,
+    of_recover,
+    span,
+)
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.filler import FIELDS
 from rmqtool.formats.index import Shape
@@ -360,8 +370,10 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     code, out, _ = run(capfd, "recover", root)
     assert (code, commands(out, "next")) == (1, [explains])
     code, out, _ = run(capfd, "doctor", root, "--no-host")
-    assert (code, out.splitlines()[-1].split(maxsplit=1)) == (1, ["next", explains])
+    assert (code, out.splitlines()[-2].split(maxsplit=1)) == (1, ["next", explains])
+    assert out.splitlines()[-1].strip() == f"section: {SECTION_OF_CONFIG}"
     text = run(capfd, *explains.split()[1:])[1]
+    assert f"\n{SECTION_OF_CONFIG}\n" in text
     assert "from a backup, from the host that the store came from, or from a slave" in " ".join(text.split())
     assert cure(["UN01", "CL01"], "RECOVER") is None
     assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
