@@ -441,8 +441,8 @@ class PlanOptions(Group):
         typer.Option(
             "--plan",
             metavar="FILE",
-            help="With --apply: plan again with the options in FILE, and apply that plan. Refused if the"
-            " store has changed since FILE was written, or if the new plan differs from it.",
+            help="Plan again with the options in FILE and, with --apply, apply the plan. Refused if the store"
+            " has changed since FILE was written, or if the new plan differs from it.",
         ),
     ] = None
     write_plan: Annotated[
