@@ -73,11 +73,12 @@ def reset_offset(
 
     --group is required. A group is reset in all topics in which it has committed an offset, and in its retry
     topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
-    restrict the topics. A group without an offset in a topic gets its first one only if both are named
-    without wildcards. That is the way when the committed offsets are lost: name each group with its
-    topics. Its retry topic is reset with them. The properties RETRY_TOPIC of the messages there show topics
-    that the group consumes; nothing else does. Until a broker starts, the new file notes that the offsets
-    of all other groups are lost, and verify and doctor report those that have none (CF08).
+    restrict the topics, the retry topic too: --topic orders --topic %RETRY%billing resets both. A group
+    without an offset in a topic gets its first one only if both are named without wildcards. That is the way
+    when the committed offsets are lost: name each group with its topics. The retry topic of a group without
+    any offset is then reset too. The properties RETRY_TOPIC of the messages there show topics that the
+    group consumes; nothing else does. Until a broker starts, the new file notes that the offsets of all
+    other groups are lost, and verify and doctor report those that have none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that
