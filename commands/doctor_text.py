@@ -106,6 +106,8 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
 
 _ONLY_IN_FULL = frozenset({"read_ahead"})
 """Notes on the host that say the same of most hosts: in short they would hide what is new."""
+_PUT_BACK = ("CL20", "CL21")
+"""Files of the log that are missing or too short: a copy of them is to be put back before anything else."""
 _USAGE_SHOWN = 3
 _LINES = 23  # of a terminal with 24 lines, one is for the prompt
 
@@ -170,8 +172,11 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
     while len(parts) > 1 and need() > room:
         parts.pop()
     left, said = room - need(), {" ".join(part.cure) for part in parts[:1]}
+    if any(part.name in _PUT_BACK for part in parts[1:]) and parts[0].is_cure_next:
+        left += len(parts[0].cure)  # the last line says it
+        parts[0].chosen.discard("cure")
     for part in parts[1:]:
-        for name in ("cost", "cure"):
+        for name in ("cure", "cost"):
             more: list[str] = getattr(part, name)
             if " ".join(more) not in said and len(more) <= left:
                 left -= len(more)
@@ -220,7 +225,8 @@ def _rest_lines(rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
         count = f" ({each.count})" if each.count > 1 else ""
         message = f"{each.path} {each.message}" if each.is_unread else each.message
         message = message.replace("this file", each.path)  # the path is shown nowhere else
-        yield f"{label:<{_LABEL}}{_ended(f'{each.name}{count}: {message}', _FEW_WORDS)}"
+        severity = "ERROR " if each.severity == "error" else ""
+        yield f"{label:<{_LABEL}}{_ended(f'{severity}{each.name}{count}: {message}', _FEW_WORDS)}"
         label = ""
     more = [each.name for each in rest[len(named) :]]
     if more:
@@ -236,12 +242,17 @@ def _ended(text: str, width: int) -> str:
 
 
 class _Parts:
-    """The lines of one result; `chosen` names those that are shown besides what is wrong."""
+    """The lines of one result; `chosen` names those that are shown besides what is wrong.
+
+    `is_cure_next`: the cure only describes the next command.
+    """
 
     def __init__(self, found: Examination, each: Diagnosis, words: Sequence[str]) -> None:
         """`words` are those of the next command."""
         cure = _as_next(each, words).cure or ""
         self.chosen: set[str] = set()
+        self.name = each.name
+        self.is_cure_next = each.name.startswith("start_") and tuple(each.command) == tuple(words)
         self.what = list(_what(each))
         self.cost = list(_wrapped("cost", cost(found, each, in_short=True), indent=2))
         self.cure = list(_wrapped("do", cure, indent=2)) if cure else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
+from rmqtool.formats.filler import TAG
 from rmqtool.output import Output
 from rmqtool.problems import Finding
 from rmqtool.terminal import counted, print_error

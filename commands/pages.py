@@ -402,7 +402,7 @@ def _problems_sections() -> Iterator[Section]:
 
 
 def _problem(problem: Problem) -> Entry:
-    repair = [f"Repair: {problem.repair}."] if problem.repair else []
+    repair = [f"Repair: {problem.remedy}."] if problem.remedy else []
     return entry(
         f"`{problem.code}` {problem.name} ({problem.severity})",
         _sentence(problem.message),

@@ -74,5 +74,7 @@ def _lines(row: Mapping[str, object]) -> Iterator[str]:
         text = "none" if value is None else str(value)
         if name == "broker":
             text = BY_CODE[str(row["problem"])].reaction
+        elif name == "repair":
+            text = BY_CODE[str(row["problem"])].remedy or "none"
         for number, piece in enumerate(wrap(text, _WIDTH - _LABEL, break_on_hyphens=False)):
             yield f"{name if number == 0 else '':<{_LABEL}}{piece}"

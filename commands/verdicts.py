@@ -249,9 +249,26 @@ def _plan_sentences(found: Row) -> Iterator[str]:
         text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
     if not _lacks_log(found):  # without a log nothing is known of its messages
         yield f"{text}."
+    yield from _put_back_sentence(found)
     if lost and any(each["fate"] == "filled" for each in found["lost"]):
         yield f"Until the damage is repaired, {READS_DAMAGE}."
     yield from _incomplete_sentence(found)
+
+
+def _put_back_sentence(found: Row) -> Iterator[str]:
+    """Yield that a slave or a backup may have the files of the log that are missing or too short."""
+    paths = [row["path"] for row in found["actions"] if row["problem"] in ("CL20", "CL21")]
+    paths = [path for path in dict.fromkeys(paths) if path.startswith("commitlog/")]
+    if paths and found["lost"]:
+        more = [f"{len(paths) - _FILES_NAMED} more"] if len(paths) > _FILES_NAMED else []
+        files, them = listed([*paths[:_FILES_NAMED], *more]), "it" if len(paths) == 1 else "them"
+        yield (
+            f"If a slave or a backup has {files}, put {them} back first and plan again: a slave's file has"
+            " the same name and bytes."
+        )
+
+
+_FILES_NAMED = 3
 
 
 def _incomplete_sentence(found: Row) -> Iterator[str]:

@@ -45,6 +45,12 @@ class Problem:
         return f"the broker {self.broker}"
 
     @property
+    def remedy(self) -> str | None:
+        """How to repair it, for a person: what rebuild repairs, recover repairs too."""
+        is_rebuilt = (self.repair or "").startswith("rmqtool rebuild STORE: ")
+        return f"{self.repair}; rmqtool recover STORE does so too" if is_rebuilt else self.repair
+
+    @property
     def exit_code(self) -> int:
         """The exit code of a command that has a finding of this kind."""
         if self.input_unread:

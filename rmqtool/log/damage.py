@@ -351,10 +351,7 @@ class FileFindings:
         for before, after in pairwise(files):
             low, high = before.file_from_offset + size, after.file_from_offset
             if low < high:
-                name = layout.relative(before.path.with_name(f"{low:020}"))
-                why = why_missing(layout, low, high)
-                gone = finding("CL20", name, low, high - low, next=after.path.name, **why)
-                found.append((low, high, gone))
+                found.append((low, high, missing_between(layout, before, after)))
         inside = [each for each in found if each[1] > start and (stop is None or each[0] < stop)]
         self._found = deque(sorted(inside, key=lambda each: each[:2], reverse=reverse))
         self._reverse = reverse
@@ -367,6 +364,24 @@ class FileFindings:
                 return
             self._found.popleft()
             yield each
+
+
+def missing_between(layout: StoreLayout, before: StoreFile, after: StoreFile) -> Finding:
+    """CL20: no file holds what is between these two files; the message names several missing files."""
+    size = layout.commit_log_file_size
+    start, stop = before.file_from_offset + size, after.file_from_offset
+    name = layout.relative(before.path.with_name(f"{start:020}"))
+    count = (stop - start) // size
+    detail = {"files": count, "before": before.path.name, "after": after.path.name}
+    found = finding("CL20", name, start, stop - start, **detail, **why_missing(layout, start, stop))
+    if count < 2:
+        return found
+    names = [f"{start + number * size:020}" for number in range(min(count, _FILES_NAMED))]
+    shown = ", ".join([*names, *(["..."] if count > _FILES_NAMED else [])])
+    return replace(found, message=f"{count} files are missing between two others: {shown}")
+
+
+_FILES_NAMED = 3
 
 
 def missing_range(layout: StoreLayout, each: Finding) -> tuple[int, int]:

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rmqtool.log.damage import missing_between
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
-from rmqtool.storage.out_of_reach import database_code, of_database, why_missing
+from rmqtool.storage.out_of_reach import database_code, of_database
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath, path_at
 
@@ -141,10 +142,7 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
     for before, after in _pairs(aligned):
         start, stop = before.file_from_offset + size, after.file_from_offset
         if start < stop and known:
-            missing = layout.relative(before.path.with_name(f"{start:020}"))
-            detail = {"files": (stop - start) // size, "before": before.path.name, "after": after.path.name}
-            detail |= why_missing(layout, start, stop)
-            yield finding("CL20", missing, start, stop - start, **detail)
+            yield missing_between(layout, before, after)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
 

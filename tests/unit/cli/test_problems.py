@@ -23,8 +23,18 @@ def test_every_code_fits_80_columns(
     assert max(map(len, out.splitlines())) <= 80
     words = " ".join(out.split())
     for each in PROBLEMS:
-        for text in (each.message, each.broker, each.repair or "none", each.source):
+        for text in (each.message, each.broker, each.remedy or "none", each.source):
             assert " ".join(text.split()) in words, each.code
+
+
+def test_what_rebuild_repairs_recover_repairs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """The findings lead to recover; the explanation of a code names both."""
+    assert main(["problems", "CQ13"]) == EXIT_OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "rmqtool rebuild STORE: rebuilds the queue from the commit log; rmqtool recover STORE does so too"
+        in text
+    )
 
 
 def test_sources_are_classes_of_rocketmq_or_pages_of_the_manual() -> None:

@@ -216,6 +216,8 @@ def test_diff_recognises_the_fillers_of_recover(
     root, intact = store_copy("ok_540_clean"), cases.path("ok_540_clean")
     zero(root, _HOLE, _HOLE_END)
     assert run(capfd, "recover", root, "--apply")[0] == 0
+    for tag, is_noted in (("RMQTOOL_FILLER", False), ("A", True)):
+        assert ("a batch record counts as one" in run(capfd, "dump", root, "--tag", tag)[2]) is is_noted
     code, out, _ = run(capfd, "diff", root, intact)
     assert code == 1
     assert verdict(out) == "The stores differ. 20 fillers in A stand where B has the messages."
@@ -298,6 +300,28 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     assert [(row[0], int(row[2])) for row in rows] == lost.most_common(10)
     assert "1 committed offset is past" in out and "1 delay offset is outside" in out
     assert "replace checkpoint" in out
+
+
+def test_a_copy_of_a_short_or_missing_file_comes_first(store_copy: StoreCopy, capfd: Capture) -> None:
+    """The short doctor and the verdict of recover say so: nothing else brings the messages back."""
+    root = store_copy("ok_497_clean")
+    short = sorted((root / "commitlog").iterdir())[1]
+    os.truncate(short, 600_000)
+    says = "a slave's file has the same name and bytes"
+    text = " ".join(run(capfd, "doctor", root, "--no-host")[1].split())
+    assert f"if a slave or a backup has this file, put it back first: {says}" in text
+    _, out, _ = run(capfd, "recover", root)
+    assert (
+        f"If a slave or a backup has commitlog/{short.name}, put it back first and plan again: {says}." in out
+    )
+    short.unlink()
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    names = [f"{number << 20:020}" for number in (1, 2)]
+    _, out, _ = run(capfd, "verify", root, "--pass", "files", "--format", "jsonl")
+    (gone,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CL20"]
+    assert gone["message"] == f"2 files are missing between two others: {', '.join(names)}"
+    _, out, _ = run(capfd, "recover", root)
+    assert f"has {' and '.join(f'commitlog/{name}' for name in names)}, put them back first" in verdict(out)
 
 
 def test_brokers_that_do_the_same_share_a_column(cases: Library, capfd: Capture) -> None:

@@ -282,7 +282,8 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
         {
             "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
             "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
-            "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
+            "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r",
+                         "problem": "CL03"}],
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
             "remaining": [], "config_lost": False,
             "refusals": [{"reason": "n", "needs": None}],
