@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from rmqtool.formats.properties import REAL_TOPIC
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
@@ -70,3 +72,17 @@ def count_delivered(store: Store, waited: Iterable[Waited]) -> int:
             left.pop()
             count += 1
     return count
+
+
+def count_delayed_delivered(store: Store) -> int:
+    """How many stored delayed messages were delivered, as far as the log shows. Raises: as `copies`."""
+    from rmqtool.read.messages import message_batches
+
+    columns = ("physical_offset", "uniq_key", "properties")
+    waited = []
+    for batch in message_batches(store, Selection(topics=(SCHEDULE_TOPIC,)), columns=columns):
+        for row in batch.to_pylist():
+            topic = dict(row["properties"] or ()).get(REAL_TOPIC)
+            if topic and row["uniq_key"]:
+                waited.append(Waited(topic, row["uniq_key"], row["physical_offset"]))
+    return count_delivered(store, waited)

@@ -17,6 +17,7 @@ from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import resolve
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding
+from rmqtool.read.delivered import count_delayed_delivered
 from rmqtool.read.lost_config import CONSUMER_OFFSETS, lost_config
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, ActionKind
@@ -33,7 +34,7 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
         UnreadableError: a config file cannot be read.
     """
     root = store.layout.root
-    warnings = [_lost_text(each) for each in lost_config(store.layout, _messages(after))]
+    warnings = [_lost_text(store, each) for each in lost_config(store.layout, _messages(after))]
     if root is None or "config" not in store.layout.folders:
         return [], warnings
     actions: list[Action] = []
@@ -72,11 +73,14 @@ def _messages(after: After) -> dict[str, int]:
     return counts
 
 
-def _lost_text(found: Finding) -> str:
+def _lost_text(store: Store, found: Finding) -> str:
     """A warning about a missing config file that recover cannot restore: the effect, and the remedy."""
     problem = found.problem
     repair = problem.repair or ""
     what = found.message or problem.message
+    if problem.code == "CF07":
+        done = count_delayed_delivered(store)
+        what += f", and {done} of them {'was' if done == 1 else 'were'} delivered already"
     return f"{problem.code} {what}; {problem.reaction}. {repair[:1].upper()}{repair[1:]}"
 
 

@@ -68,6 +68,7 @@ def test_a_lost_folder_comes_first(
     assert reason.endswith("  topics and numbers of queues as log and queues show")
     (lacks,) = [line for line in out.splitlines() if line.startswith("warning      CF06")]
     assert "lacks topics without messages" in lacks and "MULTI_TAG" in lacks
+    assert "but 48 delayed messages are stored, and 37 of them were delivered already; the broker" in out
     assert out.count("timercheck is lost: ") == 1 and out.count("  as above\n") == 3
     (root / "config").mkdir()
     (root / "config/topics.json").write_bytes(kept)
