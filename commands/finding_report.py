@@ -111,8 +111,6 @@ def note_selection(
         return
     if not (selection.keys or selection.tags or selection.filter):
         return
-    from rmqtool.formats.filler import TAG
-
     if set(selection.tags) == {TAG}:  # fillers stand alone
         return
     topics = {topic for store in stores for topic, _ in store.layout.batch_queues}

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
 
+from rmqtool.command_line import on_store
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
@@ -22,7 +24,8 @@ from rmqtool.formats.index import KeyKind
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
 from rmqtool.lazy_pattern import pattern
-from rmqtool.log.events import StoredMessage
+from rmqtool.log.events import Reason, StoredMessage
+from rmqtool.log.python_scan import look
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read import coverage
@@ -33,6 +36,8 @@ from rmqtool.read.key_scan import selected
 from rmqtool.read.known_topics import queue_ids, topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.source import open_source
 
 
 def lacking(
@@ -261,6 +266,13 @@ def _id_host(stored: StoredMessage) -> str:
 _RANGES_NAMED = 4
 
 
+def _is_record_cut(file: StoreFile, physical_offset: int) -> bool:
+    """Whether a record starts at an offset whose lengths do not add up. Raises UnreadableError."""
+    with closing(open_source(file.path)) as source:
+        reason, _ = look(source.read, physical_offset - file.file_from_offset, source.size, file.entry_header)
+    return reason in (Reason.SIZE, Reason.LENGTHS)
+
+
 def _what_is_at(store: Store, physical_offset: int) -> str:
     """Say what is at an offset where no record starts."""
     log = store.commit_log
@@ -284,6 +296,9 @@ def _what_is_at(store: Store, physical_offset: int) -> str:
                 return f"offset {physical_offset} is inside the record at {head.physical_offset}"
             if head.physical_offset > physical_offset:
                 break
-    except UnreadableError:
+        if _is_record_cut(file, physical_offset):
+            line = on_store(store.layout.root or file.path, "dump", "--explain", str(physical_offset))
+            return f"a damaged record starts at offset {physical_offset}; what can be read of it: {line}"
+    except (OSError, UnreadableError):
         pass  # the reader of the row's file says so where it matters
     return f"no record starts at offset {physical_offset}"

@@ -268,6 +268,17 @@ def test_lookup_of_a_lost_message_says_that_it_is_lost(store_copy: StoreCopy, ca
     assert "queue 2 of pub-Topic_Four has 0 to 147" in err and "is lost" not in err
 
 
+def test_lookup_of_a_cut_record_leads_to_what_is_left_of_it(store_copy: StoreCopy, capfd: Capture) -> None:
+    """Its head can be read; a place in it, or in zeros, leads nowhere."""
+    root = store_copy("ok_497_clean")
+    os.truncate(sorted((root / "commitlog").iterdir())[1], 600_000)
+    _, _, err = run(capfd, "lookup", root, "--offset", 1635462)
+    (line,) = [line for line in err.splitlines() if "a damaged record starts at offset 1635462" in line]
+    _, out, _ = run(capfd, *shlex.split(line.partition("read of it: ")[2])[1:])
+    assert "queue_offset" in out and "pub-Topic_Four" not in line
+    assert "no record starts at" in run(capfd, "lookup", root, "--offset", 1635463)[2]
+
+
 def test_lookup_says_that_the_log_ends_before_a_message(store_copy: StoreCopy, capfd: Capture) -> None:
     """By the unit of the queue; after the repair has deleted the queue, by topics.json."""
     root = store_copy("ok_540_clean")
