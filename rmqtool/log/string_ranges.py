@@ -109,17 +109,24 @@ def are_utf8(ranges: Ranges) -> Array:
     return flags
 
 
-def contain(ranges: Ranges, text: bytes) -> Array:
-    """Which rows contain `text`, which is not empty: bool, shape (rows,)."""
+def contain(ranges: Ranges, text: bytes, *, ignores_case: bool = False) -> Array:
+    """Which rows contain `text`, which is not empty: bool, shape (rows,).
+
+    With `ignores_case` ASCII letters match in either case.
+    """
     from rmqtool.log import string_ranges_kernel as text_kernel
 
     found = np.empty(len(ranges), np.bool_)
-    wanted = np.frombuffer(text, np.uint8)
+    wanted = np.frombuffer(text.lower() if ignores_case else text, np.uint8)
+    # A letter of either case has its lower case once bit 5 is set.
+    is_letter = (wanted >= ord("a")) & (wanted <= ord("z")) & ignores_case
+    masks = np.where(is_letter, 0x20, 0).astype(np.uint8)
     # The two bytes of the text that are rarest here decide where it is compared.
     counts = np.bincount(ranges.data[:_SAMPLE_BYTES], minlength=256)
-    first, *others = np.argsort(counts[wanted], kind="stable").tolist()
+    often = counts[wanted] + np.where(is_letter, counts[wanted ^ masks], 0)
+    first, *others = np.argsort(often, kind="stable").tolist()
     second = others[0] if others else first
-    text_kernel.contain(ranges.data, ranges.starts, ranges.lengths, wanted, first, second, found)
+    text_kernel.contain(ranges.data, ranges.starts, ranges.lengths, wanted, masks, first, second, found)
     return found
 
 

@@ -94,50 +94,54 @@ _BLOCK = 64  # places that are compared at once
 
 
 @inlined
-def _is_at(data: Any, at: Any, text: Any) -> Any:
+def _is_at(data: Any, at: Any, text: Any, masks: Any) -> Any:
     for k in range(len(text)):
-        if u8(data, at + k) != u8(text, k):
+        if u8(data, at + k) | u8(masks, k) != u8(text, k):
             return False
     return True
 
 
 @inlined
-def _contains(data: Any, start: Any, stop: Any, text: Any, first: Any, second: Any) -> Any:
+def _contains(data: Any, start: Any, stop: Any, text: Any, masks: Any, first: Any, second: Any) -> Any:
     """Whether data[start:stop] contains `text`, which is not empty.
 
     Places where the bytes text[first] and text[second] fit are looked for in blocks, without a branch in
     between: the compiler makes vector instructions of that.
     """
-    first_byte = u8(text, first)
-    second_byte = u8(text, second)
+    first_byte, first_mask = u8(text, first), u8(masks, first)
+    second_byte, second_mask = u8(text, second), u8(masks, second)
     end = stop - len(text) + 1  # after the last place where the text can begin
     at = start
     while at + _BLOCK <= end:
         hits = np.uint8(0)
         for k in range(_BLOCK):
-            at_first = u8(data, at + k + first) == first_byte
-            hits |= np.uint8(at_first & (u8(data, at + k + second) == second_byte))
+            at_first = u8(data, at + k + first) | first_mask == first_byte
+            hits |= np.uint8(at_first & (u8(data, at + k + second) | second_mask == second_byte))
         if hits:
             for k in range(_BLOCK):
-                if _is_at(data, at + k, text):
+                if _is_at(data, at + k, text, masks):
                     return True
         at += _BLOCK
     while at < end:
-        if _is_at(data, at, text):
+        if _is_at(data, at, text, masks):
             return True
         at += 1
     return False
 
 
 @compiled
-def contain(data: Any, starts: Any, lengths: Any, text: Any, first: int, second: int, found: Any) -> None:
+def contain(
+    data: Any, starts: Any, lengths: Any, text: Any, masks: Any, first: int, second: int, found: Any
+) -> None:
     """found[k] = whether data[starts[k] : starts[k] + lengths[k]] contains `text`, which is not empty.
 
-    `first` and `second` are places in the text, best of bytes that are rare in the data.
+    A byte of the data fits if it equals that of the text once the bits of its mask are set: a letter in lower
+    case with mask 0x20 stands for both cases. `first` and `second` are places in the text, best of bytes that
+    are rare in the data.
     """
     for k in range(len(starts)):
         start = starts[k]
-        found[k] = _contains(data, start, start + np.int64(lengths[k]), text, first, second)
+        found[k] = _contains(data, start, start + np.int64(lengths[k]), text, masks, first, second)
 
 
 @inlined

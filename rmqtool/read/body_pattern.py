@@ -1,25 +1,23 @@
 r"""Patterns that bodies contain: regular expressions over bytes, as Python's `re` reads them.
 
 The pattern is encoded as UTF-8: `.` is one byte, `\w` an ASCII letter, digit or underscore, and `(?i)` at
-the beginning ignores the case of ASCII letters. Most patterns are plain text, without a sign that means
-something else: for these `literal` has the text, which compiled code finds.
+the beginning ignores the case of ASCII letters. Most patterns are plain text, or have a text that every
+match contains: `required` is that text. Compiled code looks for it, and only what has it is left to `re`.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from importlib import import_module
+from typing import Any
 
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats import body
 from rmqtool.formats.message import COMPRESSED, Message
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.lazy_pattern import pattern
-
-# `{` begins a repetition only before numbers; `}` and `]` that close nothing mean themselves.
-_LITERAL = pattern(r"(?:[^\\.^$*+?{\[|()]|\{(?!\d*,?\d*\})|\\[^A-Za-z0-9])*", re.DOTALL)
-_ESCAPED = pattern(r"\\(.)", re.DOTALL)
 
 
 @lru_cache(maxsize=16)
@@ -27,6 +25,56 @@ def _compiled(text: str) -> re.Pattern[bytes]:
     with warnings.catch_warnings():  # on what a later version of Python might read otherwise
         warnings.simplefilter("ignore")
         return re.compile(text.encode("utf-8", "surrogateescape"))
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A text that is in every match of a pattern.
+
+    Attributes:
+        text: its bytes, at least one.
+        ignores_case: ASCII letters of either case are meant.
+        is_all: whatever contains the text matches.
+    """
+
+    text: bytes
+    ignores_case: bool
+    is_all: bool
+
+
+@lru_cache(maxsize=16)
+def _required(text: str) -> Required | None:
+    """The longest text that is in every match; None if there is none, or if the locale counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parsed: Any = import_module("re._parser").parse(text.encode("utf-8", "surrogateescape"))
+    if parsed.state.flags & re.LOCALE:
+        return None
+    longest, run, is_all = b"", b"", True
+    for each in _literals(parsed):
+        run = b"" if each is None else run + bytes([each])
+        longest = max(longest, run, key=len)
+        is_all &= each is not None
+    return Required(longest, bool(parsed.state.flags & re.IGNORECASE), is_all) if longest else None
+
+
+def _literals(items: Iterable[tuple[Any, Any]]) -> Iterator[int | None]:
+    """The bytes that a match has one after the other; None where something else may be between them.
+
+    `items` are those of `re._parser`. An item that is not known here only ends a text.
+    """
+    for operation, argument in items:
+        name = operation.name
+        if name == "LITERAL":
+            yield argument
+        elif name == "SUBPATTERN" and not (argument[1] | argument[2]) & (re.IGNORECASE | re.LOCALE):
+            yield from _literals(argument[3])
+        elif name in ("MAX_REPEAT", "MIN_REPEAT") and argument[0] > 0:  # it is there once at least
+            yield None
+            yield from _literals(argument[2])
+            yield None
+        else:
+            yield None
 
 
 @dataclass(frozen=True)
@@ -55,11 +103,9 @@ class BodyPattern:
             ) from None
 
     @property
-    def literal(self) -> bytes | None:
-        """The bytes that a body must contain, if that is all the pattern says."""
-        if not _LITERAL.fullmatch(self.text):
-            return None
-        return _ESCAPED.sub(r"\1", self.text).encode("utf-8", "surrogateescape")
+    def required(self) -> Required | None:
+        """A text that every body with the pattern contains, if one is known."""
+        return _required(self.text)
 
     def found_in(self, data: bytes | memoryview) -> bool:
         """Whether the body, as the application sees it, contains the pattern."""

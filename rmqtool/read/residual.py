@@ -82,13 +82,14 @@ def body_mask(pattern: BodyPattern, frames: Frames) -> Array:
     """Which records have bodies with the pattern: bool, shape (rows,). Raises as `BodyPattern.matches`."""
     stored = bodies(frames)
     flags = frames.rows["sys_flag"]
-    literal = pattern.literal
-    if literal is not None:
-        found = contain(stored, literal)
-        rest = np.flatnonzero(flags & COMPRESSED)
-    else:
+    required = pattern.required
+    if required is None:
         found = np.zeros(len(stored), np.bool_)
         rest = np.arange(len(stored))
+    else:
+        found = contain(stored, required.text, ignores_case=required.ignores_case)
+        is_open = (flags & COMPRESSED) != 0
+        rest = np.flatnonzero(is_open if required.is_all else is_open | found)
     data = stored.data.data
     stops = stored.starts + stored.lengths
     for row in rest.tolist():

@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,14 +19,18 @@ from hypothesis import strategies as st
 
 from rmqtool.cli import main
 from rmqtool.errors import UsageError
-from rmqtool.formats import batch, body, properties
+from rmqtool.formats import batch, body, message, properties
+from rmqtool.log.frames import Frames, walk
 from rmqtool.log.string_ranges import Ranges, contain
-from rmqtool.read.body_pattern import BodyPattern
+from rmqtool.read.body_pattern import BodyPattern, Required
 from rmqtool.read.messages import message_batches
+from rmqtool.read.residual import body_mask
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.source import BytesSource
 from tests.support.dumps import Result
 from tests.support.exports import append_numbered, small_store
+from tests.support.records import record
 from tests.support.stores import Library
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import unchanged
@@ -76,6 +81,16 @@ def test_compiled_search_is_that_of_python(data: bytes, text: bytes, draw: st.Da
     assert found.tolist() == [text in data[start:stop] for start, stop in places]
 
 
+@given(st.text("aAzZ@`[{\xe9 ", max_size=200), st.text("aAzZ@`[{\xe9 ", min_size=1, max_size=4))
+def test_search_without_case_is_that_of_python(data: str, text: str) -> None:
+    """Of ASCII letters only: neither the signs beside them nor other letters have a case."""
+    body, wanted = data.encode(), text.encode()
+    window = np.frombuffer(body + b"\0", np.uint8)
+    ranges = Ranges(window, np.array([0, len(body) // 2]), np.array([len(body), 0], np.int32))
+    expected = re.search(re.escape(wanted), body, re.IGNORECASE) is not None
+    assert contain(ranges, wanted, ignores_case=True).tolist() == [expected, False]
+
+
 def test_compiled_search_in_large_ranges() -> None:
     """At every place of a block, and across two."""
     for place in (0, 1, 62, 63, 64, 65, 127, 128, 4000, 4088):
@@ -88,28 +103,87 @@ def test_compiled_search_in_large_ranges() -> None:
         assert contain(ranges, b"O").tolist() == [True, True, False]
 
 
-@given(st.text(alphabet="ab\\.^$*+?{}[]|(),01\u00e9\n", min_size=1, max_size=6), st.text("ab{}]1,\u00e9\n"))
-def test_a_literal_is_what_the_expression_finds(text: str, data: str) -> None:
-    """Any text is a usage error, an expression, or a literal with the same results as the expression."""
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+    """Regular expressions of every kind that `re` reads, over few letters, so that they match often."""
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(
+            st.sampled_from(
+                ["a", "b", "A", "ab", r"\.", "\u00e9", ".", r"\w", "[ab]", "[^a]", "$", "^", r"\b", "a b"]
+            )
+        )
+    inner = [draw(expressions(depth - 1)) for _ in range(draw(st.integers(1, 3)))]
+    form = draw(st.sampled_from(
+        ["{}", "({})", "(?:{})", "(?i:{})", "(?-i:{})", "(?s:{})", "(?={})", "(?!{})", "(?<!a)({})", "(?>{})",
+         "(?:{})*", "(?:{})+", "(?:{})?", "(?:{}){{2}}", "(?:{}){{0,2}}", "(?:{})+?", "(?:{})++", "({})|b"]
+    ))  # fmt: skip
+    joint = draw(st.sampled_from(["", "", "|"]))
+    return form.format(joint.join(inner))
+
+
+@given(
+    st.sampled_from(["", "(?i)", "(?s)", "(?x)", "(?L)", "(?iL)"]),
+    expressions() | st.text(alphabet="ab\\.^$*+?{}[]|(),01\u00e9\n", min_size=1, max_size=6),
+    st.lists(st.text("abAB{}]1.,\u00e9\n ", max_size=12), min_size=1, max_size=8),
+)
+def test_what_a_pattern_requires_is_in_every_match(flags: str, text: str, bodies: list[str]) -> None:
+    """Any text is a usage error, or an expression whose text is found wherever it matches."""
     try:
-        pattern = BodyPattern(text)
+        pattern = BodyPattern(flags + text)
     except UsageError as error:
         assert "cannot be read" in error.message
         return
-    found = pattern.found_in(data.encode())
-    assert found == (re.search(text.encode(), data.encode()) is not None)
-    if pattern.literal is not None:
-        assert pattern.literal in (data + text).encode()[: len(data.encode())] or not found
-        assert (pattern.literal in data.encode()) == found
+    required = pattern.required
+    for data in map(str.encode, bodies):
+        found = pattern.found_in(data)
+        assert found == (re.search((flags + text).encode(), data) is not None)
+        if required is not None:
+            has = required.text.lower() in data.lower() if required.ignores_case else required.text in data
+            assert has or not found
+            assert found or not (has and required.is_all)
 
 
-def test_plain_text_is_a_literal() -> None:
-    """JSON needs no backslash; an escaped sign means itself."""
-    assert BodyPattern('{"id":17}').literal == b'{"id":17}'
-    assert BodyPattern(r"1\.5").literal == b"1.5"
-    assert BodyPattern("zw\u00f6lf").literal == "zw\u00f6lf".encode()
-    for text in ("1.5", "a{2}", "a{2,}", r"\d", "(?i)a", "[a]"):
-        assert BodyPattern(text).literal is None, text
+@given(
+    expressions(), st.sampled_from(["", "(?i)"]), st.lists(st.text("abAB. \u00e9", max_size=80), min_size=1)
+)
+def test_batches_are_searched_as_single_bodies(text: str, flags: str, bodies: list[str]) -> None:
+    """The compiled way finds what the plain one finds, in compressed bodies too."""
+    try:
+        pattern = BodyPattern(flags + text)
+    except UsageError:
+        return
+    data = b""
+    for place, each in enumerate(map(str.encode, bodies)):
+        is_packed = place % 3 == 2
+        stored = record(
+            body=zlib.compress(each) if is_packed else each,
+            sys_flag=int(is_packed),
+            physical_offset=len(data),
+        )
+        data += message.encode(stored)
+    (frames,) = (
+        each for each in walk(BytesSource(data + bytes(8)), file_from_offset=0) if isinstance(each, Frames)
+    )
+    assert body_mask(pattern, frames).tolist() == [pattern.found_in(data) for data in map(str.encode, bodies)]
+
+
+@pytest.mark.parametrize(
+    ("text", "required"),
+    [
+        ('{"id":17}', (b'{"id":17}', False, True)), (r"1\.5", (b"1.5", False, True)),
+        ("zw\u00f6lf", ("zw\u00f6lf".encode(), False, True)), ("(?i)Order-1", (b"Order-1", True, True)),
+        ("(?:Or)(der)", (b"Order", False, True)), (r"id=\d+ done", (b" done", False, False)),
+        (r"\bORDER-17\b", (b"ORDER-17", False, False)), ("(abc|abd)e", (b"ab", False, False)),
+        ("x(?:abc){2,}", (b"abc", False, False)),
+        ("(?:abc)?x", (b"x", False, False)), ("(?i:abc)x", (b"x", False, False)),
+        ("(?!abc)x", (b"x", False, False)),
+        ("[0-9a-f]{9}", None), (r"\d", None), ("abc|xyz", None), ("(?L)abc", None), ("(?i)", None),
+    ],
+)  # fmt: skip
+def test_the_longest_text_is_required(text: str, required: tuple[bytes, bool, bool] | None) -> None:
+    """JSON needs no backslash; what may be missing is not required."""
+    found = BodyPattern(text).required
+    assert found == (None if required is None else Required(*required))
 
 
 @pytest.mark.parametrize("text", PATTERNS)
