@@ -741,11 +741,20 @@ _WITHOUT_HASH = ("empty", "chain", "another hash", "the chain ")
 
 
 def _in_words(row: Row) -> Row:
-    """Return a row of a trace for the table: its state in words."""
-    state = row["state"]
+    """Return a row of a trace for the table: its state in words, with the figure that explains it."""
+    state, detail = row["state"], row["detail"] or {}
+    if row["kind"] == "group":
+        committed = detail.get("committed_offset")
+        words = GROUP_STATES.get(state, state) if state != "no_group" else "no group offset"
+        return row | {"state": words if committed is None else f"{words} (offset {committed})"}
+    times = detail.get("reconsume_times")
     if row["kind"] == "dead_letter":
-        state = "gave up"
-    return row | {"state": GROUP_STATES.get(state, state)}
+        state = "gave up" if times is None else f"gave up after {counted(times, 'attempt')}"
+    elif row["kind"] == "retry" and times is not None:
+        state = f"attempt {times + 1}"
+    elif row["kind"] == "delayed" and "level" in detail:
+        state = f"{state or 'unknown'}, level {detail['level']}"
+    return row | {"state": state}
 
 
 _FATES_SHOWN = 20  # sentences on traced messages

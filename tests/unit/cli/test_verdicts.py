@@ -771,7 +771,9 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     assert err.count("no group has an offset for topic pubOrder (15 messages); broadcasting") == 1
     assert err.count("no group has an offset") == 1
     _, out, err = run(capfd, "lookup", root, "--key", "rty0", "--trace")
-    assert out.count("gave up") == 2 and err.count("gave up: dead letter queue of ") == 2
+    assert out.count("gave up after 2 attempts") == 2 and err.count("gave up: dead letter queue of ") == 2
+    assert out.count("delivered, level 1") == 2 and out.count("attempt 2 ") == 2
+    assert out.count("passed (offset 12)") == 3 and out.count("passed (offset 4)") == 1
 
 
 def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
