@@ -745,7 +745,7 @@ def _in_words(row: Row) -> Row:
     state, detail = row["state"], row["detail"] or {}
     if row["kind"] == "group":
         committed = detail.get("committed_offset")
-        words = GROUP_STATES.get(state, state) if state != "no_group" else "no group offset"
+        words = GROUP_STATES.get(state, state)
         return row | {"state": words if committed is None else f"{words} (offset {committed})"}
     times = detail.get("reconsume_times")
     if row["kind"] == "dead_letter":

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.finding_blocks import wrapped
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.problems import BY_CODE, PROBLEMS
@@ -62,8 +63,16 @@ def problems(
         for number, row in enumerate(rows):
             writer.write_object(row, [*([""] if number else []), *_lines(row)])
         return EXIT_OK
-    writer.write_rows(rows, COLUMNS, TABLE_COLUMNS)
+    writer.write_rows(rows, COLUMNS, TABLE_COLUMNS, _block)
     return EXIT_OK
+
+
+def _block(row: Mapping[str, object], width: int) -> Iterator[str]:
+    """Yield the lines of one of many codes: severity, code and name; what is wrong; what a broker does."""
+    yield f"{str(row['severity']).upper()}: {row['problem']} {row['name']}"
+    yield from wrapped(f"  {row['message']}", width, indent=2)
+    reaction = BY_CODE[str(row["problem"])].reaction
+    yield from wrapped(f"{'  broker':<{_LABEL}}{reaction}", width, indent=_LABEL)
 
 
 def _lines(row: Mapping[str, object]) -> Iterator[str]:

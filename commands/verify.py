@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.finding_blocks import FindingBlocks
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, config_lost_sentence, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
@@ -80,9 +81,10 @@ def verify(
     reports each damaged range once, with its place and its kind. Nothing is changed. In a store in use,
     everything that was complete when the check started is checked. The tiered copy in a store and the logs
     of compacted topics are checked too. rmqtool problems and rmqtool-problems(7) explain each kind of
-    damage and what the broker does with it. A table shows five places of the same problem in queues, and
-    five in the index, and how many more there are; other formats show all. On a terminal a long table opens
-    in a pager (PAGER); the summary follows when you leave it.
+    damage and what the broker does with it. Each finding is a block: severity, code and place;
+    what is wrong; what to do. Text and tables show five places of the same problem in queues, and five in
+    the index, and how many more there are; other formats show all. On a terminal long text opens in a pager
+    (PAGER); the summary follows when you leave it.
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 3 when something
     could not be read or is stored in a form rmqtool cannot read. Notes are normal, for example after a crash.
@@ -124,7 +126,8 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS)
+            blocks = FindingBlocks(store.command)
+            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, blocks.lines)
         texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)

@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import (
     Row,
     TextColumns,
@@ -35,10 +36,11 @@ from rmqtool.message.cells import (
     plain_text,
     tsv_text,
 )
-from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Sought, Table
+from rmqtool.table import SEVERITY_COLOURS, TABLE_BLOCK_ROWS, Heading, Sought, Table
 from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
+    import re
     import subprocess
 
     from rmqtool.message.format_string import FormatString
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or a function that chooses them from the first block of rows."""
 
+Block = Callable[[Row, int], Iterable[str]]
+"""Returns the lines of a row as text, wrapped at so many columns; an upper-case severity may begin a line."""
+
+_SEVERITY = pattern("^(ERROR|WARNING|NOTE)(?=[:,])")
 _STDOUT = 1
 FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
@@ -196,6 +202,7 @@ class Output:
         rows: Iterable[Row | TextLines | TextColumns | None],
         columns: Sequence[str],
         table: Headings | None = None,
+        block: Block | None = None,
     ) -> int:
         """Writes rows as they come; returns how many.
 
@@ -206,11 +213,15 @@ class Output:
                 for `takes_cells`, with the columns that the table has.
             columns: every name that a row may have, in order.
             table: the columns of a table, if all would be too many to read.
+            block: shows rows as text if neither a format nor fields are requested: for rows with sentences.
 
         If `rows` raises or is interrupted, the output is complete up to there. Raises UsageError for an
         unknown field before anything is read. For `--fields help` see `check_fields`.
         """
         self.check_fields(columns)
+        if block is not None and self.shows_text and self.fields is None:
+            with _ending_with_the_reader(), self._paged():
+                return self._blocks(rows, block)
         if self._changes:
             return self._written(rows, columns, table)
         with _ending_with_the_reader():
@@ -420,6 +431,18 @@ class Output:
             self._flush()
         return count
 
+    def _blocks(self, rows: Iterable[Row | TextLines | TextColumns | None], block: Block) -> int:
+        width, count = shutil.get_terminal_size().columns, 0
+        try:
+            for row in self._ready(rows):
+                assert not isinstance(row, TextLines)
+                for line in map(escape, block(row, width)):
+                    self._write((_SEVERITY.sub(_coloured, line) if self._colour else line) + "\n")
+                count += 1
+        finally:
+            self._flush()
+        return count
+
     def _table(
         self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Headings, known: Sequence[str]
     ) -> int:
@@ -459,6 +482,9 @@ class Output:
             self._flush()
             if table is not None and table.shared:
                 self.note(f"rmqtool: times are of {table.shared}")
+            if table is not None and table.alike:
+                said = (f"{name} is {' or '.join(texts)}" for name, texts in table.alike.items())
+                self.note(f"rmqtool: {', '.join(said)}")
             if table is not None and (chosen := [name for name in table.left_out if name in known]):
                 names = ", ".join(chosen)
                 self.note(f"rmqtool: the terminal is too narrow for {names}; --fields chooses columns")
@@ -586,6 +612,10 @@ def lost_output() -> RmqtoolError | None:
     first = _lost[0] if _lost else None
     _lost.clear()
     return first
+
+
+def _coloured(severity: re.Match[str]) -> str:
+    return f"\x1b[{SEVERITY_COLOURS[severity[0].lower()]}m{severity[0]}\x1b[0m"
 
 
 def _single(row: Row | TextLines | TextColumns | None) -> Row | None:

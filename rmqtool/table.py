@@ -3,13 +3,14 @@
 A line is never wider than the terminal, because a wrapped line is hard to read. What does not fit gives way
 in this order:
 
-    1. times lose what all of them share, the zone and then the date: `shared` has it
+    1. times lose what all of them share, the zone and then the date: `shared` has it. Columns of _ALIKE that
+       say the same in each row are left out: `alike` has what they say
     2. headers break at their underscores
     3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
        from the right and those of _STAY last, then those of _FIRST_TO_GO, in its order
-    4. body and text are cut, down to TEXT_FLOOR columns; text is then left out. A body that was searched
-       shows the match
-    5. then the other texts are cut, the widest first; sentences continue on more lines instead. Names keep
+    4. body and text are cut down to their room, then the other texts to theirs, except names; then body and
+       text to TEXT_FLOOR columns; text is then left out. A body that was searched shows the match
+    5. then all other texts are cut, the widest first; sentences continue on more lines instead. Names keep
        NAME_FLOOR columns as long as step 6 can leave out a column that few people look for
     6. whole columns are left out; `left_out` names all that are
 
@@ -50,6 +51,7 @@ _FIRST_TO_GO = (
     "body_min_bytes", "delay_p99_ms", "delay_p50_ms", "duration_p99_ms", "duration_p50_ms", "lag_bytes",
     "body_max_bytes", "messages_per_s", "committed_offset", "max_offset",
 )  # fmt: skip
+_ALIKE = ("found_by", "matched")
 _SAYS_NOTHING = {"status": {"ok"}, "lost_messages": {"0", ""}, "overdue": {"0", ""}}
 _NAMES = ("topic", "group", "name", "consumer_group")  # that people must tell apart
 _WHOLE = ("kind", "status", "severity", "problem")  # words from a short list
@@ -64,7 +66,7 @@ _STAY = (
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
-_SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
+SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
 
 class CellBlock(Protocol):
@@ -101,12 +103,17 @@ class Table:
         self._started = False
         self.left_out: tuple[str, ...] = ()
         self.shared: str | None = None
+        self.alike: dict[str, list[str]] = {}
+        self._alike: list[_Column] = []
 
     def lines(self, rows: Sequence[Row]) -> list[str]:
         """The lines of a block of rows; the first block begins with the header."""
         first, self._started = not self._started, True
-        for column in self._columns:
+        for column in (*self._columns, *self._alike):
             column.take(rows, first=first)
+        for column in self._alike:
+            known = self.alike[column.header]
+            known += [text for text in dict.fromkeys(column.texts) if text not in known]
         limits = self._fit(first=first)
         titles = self._titles()
         lines = self._aligned(titles, limits)
@@ -187,6 +194,7 @@ class Table:
         if not self._is_narrow(width, whole=True):
             return
         self._share_times(width)
+        self._take_alike(width)
         if self._is_narrow(width, whole=True):
             for column in self._columns:
                 if column.header.isidentifier():  # not an expression of a query
@@ -224,6 +232,15 @@ class Table:
             for column in times:
                 column.share(*shared)
 
+    def _take_alike(self, width: int) -> None:
+        """Takes out columns that say the same in each row; what later blocks say is added to `alike`."""
+        for column in [each for each in self._columns if each.header in _ALIKE]:
+            texts = set(column.texts)
+            if len(column.texts) > 1 and len(texts) == 1 and self._is_narrow(width, whole=True):
+                self._columns.remove(column)
+                self._alike.append(column)
+                self.alike[column.header] = [*texts]
+
     def _leave_out(self, column: _Column) -> None:
         self._columns.remove(column)
         self.left_out = (column.header, *self.left_out)
@@ -240,12 +257,14 @@ class Table:
         limits = [column.width for column in self._columns]
         over = sum(limits) + _GAP * (len(limits) - 1) - width
         texts = [place for place, each in enumerate(self._columns) if each.is_text]
-        for gives_way in (True, False):
+        for keeps_room, gives_way in ((True, True), (True, False), (False, True), (False, False)):
             places = [place for place in texts if (self._columns[place].rank == 0) is gives_way]
             if over <= 0 or not places:
                 continue
             widths = [limits[place] for place in places]
-            cut = narrower(widths, [self._columns[place].floor for place in places], over)
+            columns = [self._columns[place] for place in places]
+            floors = [each.kept if keeps_room else each.floor for each in columns]
+            cut = narrower(widths, floors, over)
             over -= sum(widths) - sum(cut)
             for place, limit in zip(places, cut, strict=True):
                 limits[place] = limit
@@ -367,6 +386,11 @@ class _Column:
         return BODY_ROOM if self.header == "body" else TEXT_ROOM
 
     @property
+    def kept(self) -> int:
+        """The width that it keeps until the others are as narrow as they should be; names stay whole."""
+        return self.width if self.header in _NAMES else max(self.floor, self.room)
+
+    @property
     def _distinct(self) -> int:
         """The smallest width, up to NAME_ROOM, from which on no two names of the block are cut alike."""
         if self._distinct_width is None:
@@ -423,7 +447,7 @@ def _text(value: object) -> str:
 
 
 def _coloured(text: str) -> str:
-    colour = _SEVERITY_COLOURS.get(text)
+    colour = SEVERITY_COLOURS.get(text)
     return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
 
 

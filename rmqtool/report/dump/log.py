@@ -42,7 +42,11 @@ def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Se
         # With gaps the kind of the row stands before that of the message.
         kind = ("system" if gaps else "kind", "system.kind")
         fields = ("physical_offset", "topic", kind, *_MEANING, *TABLE_FIELDS[3:6], *TABLE_FIELDS[8:])
-    return ("kind", *fields[:-1], "file", fields[-1]) if gaps else fields
+    if not gaps:
+        return fields
+    # Offset and size are all that a row between two records says: under these names no table leaves them out.
+    places = {"physical_offset": ("offset", "physical_offset"), "size": ("bytes", "size")}
+    return ("kind", *(places.get(each, each) if isinstance(each, str) else each for each in fields))
 
 
 def message_rows(

@@ -214,3 +214,23 @@ def test_columns_of_a_query() -> None:
     lines = table.lines(rows)
     assert table.shared == "2026-11-21, +00:00" and name in lines[0] and lines[-1].startswith("02:00:00.000 ")
     assert "max_of_all" not in lines[0]
+
+
+def test_a_column_that_says_the_same_in_each_row_makes_room() -> None:
+    """It is said below the table, with what a later block says."""
+    rows = [{"found_by": "index", "topic": "t" * 30, "tags": "g" * 30, "body": "b" * 200} for _ in range(3)]
+    table = Table(("found_by", "topic", "tags", "body"), width=80)
+    first = table.lines(rows)
+    assert first[0].split() == ["topic", "tags", "body"] and table.alike == {"found_by": ["index"]}
+    table.lines([{**rows[0], "found_by": "scan"}])
+    assert table.alike == {"found_by": ["index", "scan"]}
+    wide = Table(("found_by", "topic"), width=80)
+    assert wide.lines(rows)[0].split() == ["found_by", "topic"] and not wide.alike
+
+
+def test_a_body_keeps_its_room_beside_long_tags() -> None:
+    """Names of topics stay whole for both."""
+    row = {"topic": "t" * 20, "tags": "g" * 60, "body": "b" * 60}
+    line = Table(("topic", "tags", "body"), width=80).lines([row])[-1]
+    topic, tags, body = line.split()
+    assert topic == row["topic"] and len(tags) >= 16 and len(body) >= 24

@@ -22,6 +22,8 @@ from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.store import Store
 from rmqtool.report.dump import place
+from rmqtool.report.dump.log import table_fields
+from rmqtool.table import Table
 from rmqtool.times import format_time
 from tests.support.dumps import SMALL, Dump, Row, facts_of, flip
 from tests.support.hard_limits import size_limit
@@ -393,6 +395,16 @@ def test_parts_of_fields(cases: Library, dump: Dump) -> None:
     table = list(csv.DictReader(io.StringIO(dump(store, *options, "--format", "csv").out.decode())))
     assert table == rows
     assert dump(store, "--fields", "sistem.kind").code == 2
+
+
+def test_gaps_at_80_columns(cases: Library, dump: Dump) -> None:
+    """Offset and size are all that a row between records says."""
+    rows = dump(cases.path("gap_cl08_zeroed_page"), "--gaps").rows
+    (bad,) = [row for row in rows if row["kind"] == "bad"]
+    table = Table(table_fields(rows, gaps=True), width=80)
+    lines = table.lines([bad, *rows])
+    assert lines[0].split()[:3] == ["kind", "offset", "bytes"]
+    assert lines[3].split() == ["bad", str(bad["physical_offset"]), str(bad["size"]), "CL08"]
 
 
 def test_tables_of_system_topics_say_what_they_mean(cases: Library, dump: Dump) -> None:

@@ -1,0 +1,60 @@
+"""Findings as blocks of text: nothing is cut, whatever the width."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.commands.finding_blocks import FindingBlocks
+from rmqtool.errors import EXIT_OK
+from rmqtool.problems import PROBLEMS
+from tests.support.stores import Library
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", ["gap_cl20_missing_file", "gap_cl08_zeroed_page"])
+def test_findings_of_verify(
+    cases: Library, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, width: int
+) -> None:
+    """Code, severity and whole place; the sentence; what to do, with the store's path."""
+    root = cases.path(name)
+    monkeypatch.setenv("COLUMNS", str(width))
+    main(["verify", str(root), "--json"])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    main(["verify", str(root)])
+    lines = capfd.readouterr().out.splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert rows
+    for row in rows:
+        place = row["path"] + (f", offset {row['physical_offset']}" if row["physical_offset"] else "")
+        assert f"{row['severity'].upper()}: {row['problem']} {place}" in text
+        assert row["message"] in text
+        assert (row["repair"] or "").replace("STORE", str(root)) in text
+    assert all(len(line) <= width or str(root) in line for line in lines)
+    main(["verify", str(root), "--format", "table"])
+    assert capfd.readouterr().out.split()[:2] == ["problem", "severity"]
+
+
+def test_a_problem_is_explained_once_for_all_its_places() -> None:
+    row = {"problem": "CQ13", "severity": "error", "message": "wrong", "path": "a", "physical_offset": None,
+           "length": 20, "repair": "rmqtool rebuild STORE: rebuilds it"}  # fmt: skip
+    blocks = FindingBlocks(lambda name: f"rmqtool {name} s")
+    rows = (row, {**row, "path": "b"}, {**row, "message": "more"})
+    assert [line for each in rows for line in blocks.lines(each, 80)] == [
+        "ERROR: CQ13 a, 20 bytes", "  wrong", "  do      rmqtool rebuild s: rebuilds it",
+        "ERROR: CQ13 b, 20 bytes", "", "ERROR: CQ13 a, 20 bytes", "  more",
+    ]  # fmt: skip
+
+
+def test_the_list_of_problems(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong and what a broker does, in full at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["problems"]) == EXIT_OK
+    out = capfd.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    for each in PROBLEMS:
+        assert f"{each.severity.upper()}: {each.code} {each.name} {each.message} broker" in words
+        assert " ".join(each.reaction.split()) in words
