@@ -2,11 +2,14 @@
 
 Both sides are loaded, recovered and cut as if each were alone: `dispatch.Folder` and `rocksdb.RocksdbFolder`.
 They share the dispatch. Without abort it begins after the end of the shorter side, and both get every record
-from there on. The files give the queue offsets. The scan begins in a log file from which the files can be
-completed, and at most combineCQMaxExtraSearchCommitLogFiles files before it for RocksDB. After the dispatch a
-queue in RocksDB whose end differs gets the end of the files as its first and its next offset: it then has
-none of its older units. If clients are served from RocksDB (combineCQPreferCQType), a start fails that would
-serve less than the files.
+from there on. One side gives the queue offsets (combineAssignOffsetCQType), by default the files. The scan
+begins in a log file from which this side can be completed, and at most combineCQMaxExtraSearchCommitLogFiles
+files before it for the other. If clients are served from the other side (combineCQPreferCQType), a start
+fails that would leave it incomplete.
+
+After the dispatch a queue in RocksDB whose end differs gets the end of the files as its first and its next
+offset: it then has none of its older units; and a start fails that serves from there. If RocksDB gives the
+queue offsets, only queues that were asked for before are compared, which are none of the topics of users.
 
 RocksDB is written by a thread of its own; predictions assume that it is finished when ends are compared.
 
@@ -28,21 +31,30 @@ if TYPE_CHECKING:
 
 
 class StartFileSearch:
-    """Accepts the log file where the scan begins, among those from which the queue files can be completed.
+    """Accepts the log file where the scan begins.
 
     Attributes:
-        fails: none is accepted, because clients are served from RocksDB and it would stay incomplete.
+        fails: none is accepted, because the side from which clients are served would stay incomplete.
     """
 
     def __init__(self, noted: int, settings: StartSettings) -> None:
         self.fails = False
         self._noted = noted
         self._left = settings.files_for_rocksdb
-        self._may_stay_incomplete = not settings.serves_from_rocksdb
+        self._assigns_from_rocksdb = settings.assigns_from_rocksdb
+        self._may_stay_incomplete = settings.serves_from_rocksdb == settings.assigns_from_rocksdb
 
-    def accepts(self, first_offset: int) -> bool:
-        """Whether the scan may begin at the file whose first record is at this offset, or cannot begin."""
-        if first_offset <= self._noted:
+    def accepts(self, first_offset: int, *, completes_files: bool) -> bool:
+        """Whether the scan may begin at the file whose first record is at this offset, or cannot begin.
+
+        `completes_files`: the queue files can be completed from there.
+        """
+        assigning, other = completes_files, first_offset <= self._noted
+        if self._assigns_from_rocksdb:
+            assigning, other = other, assigning
+        if not assigning:
+            return False
+        if other:
             return True
         self._left -= 1
         if self._left >= 0:

@@ -96,8 +96,8 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the log is in DLedger; the queues are written twice, and RocksDB gives the
-            queue offsets, or the log has no files.
+        UnsupportedStoreError: the log is in DLedger; the queues are written twice, and files are not loaded,
+            or the log has no files.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
@@ -141,8 +141,8 @@ def predict_all(
 def _check_twice(layout: StoreLayout, settings: StartSettings) -> None:
     """Refuse the stores of queues that are written twice whose start has effects that are not known."""
     twice = "the consume queues are written twice, and"
-    if settings.assigns_from_rocksdb:  # it compares the queues that it has asked for before
-        reason = f"{twice} RocksDB gives the queue offsets (combineAssignOffsetCQType)"
+    if not settings.loads_files:
+        reason = f"{twice} files are not loaded (combineCQLoadingCQTypes)"
         raise UnsupportedStoreError(reason, path=layout.root)
     if not layout.commit_log:  # the folder is deleted, but old ends stay in memory
         raise UnsupportedStoreError(f"{twice} the log has no files", path=layout.root)

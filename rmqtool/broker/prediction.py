@@ -440,6 +440,12 @@ def _notes_on_rocksdb(start: BrokerStart, queues: Mapping[QueueKey, QueuePredict
             " files and lose their older units. A broker that serves clients from RocksDB"
             " (combineCQPreferCQType) then has only newer messages"
         )
+    parted = _named(start.parted)
+    if parted:
+        yield (
+            f"RocksDB gives the queue offsets; queues that end elsewhere in files{parted}: their next"
+            " messages get no unit in files, or one at another place"
+        )
     served = start.folders(served=True)
     with_gaps = _named(
         key for each in served for key, state in each.states.items() if len(getattr(state, "served", ())) > 1

@@ -118,8 +118,9 @@ class StartSettings:
             configured; a database next to queue files shows that it is enabled.
         serves_from_rocksdb: combineCQPreferCQType: queues that are written twice are read from RocksDB.
         assigns_from_rocksdb: combineAssignOffsetCQType: RocksDB gives the queue offsets.
-        files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if RocksDB lags, the scan begins at most
-            this many files earlier.
+        loads_files: combineCQLoadingCQTypes: queues that are written twice are in files, too.
+        files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if the side lags that does not give the
+            queue offsets, the scan begins at most this many files earlier.
     """
 
     checks_crc: bool = True
@@ -135,6 +136,7 @@ class StartSettings:
     combines: bool | None = None
     serves_from_rocksdb: bool = False
     assigns_from_rocksdb: bool = False
+    loads_files: bool = True
     files_for_rocksdb: int = 3
 
     @classmethod
@@ -167,6 +169,7 @@ class StartSettings:
             extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
             combines=twice and "defaultrocksdb" in loaded if sets_twice else None,
             serves_from_rocksdb=conf.is_rocksdb("combineCQPreferCQType"),
-            assigns_from_rocksdb="default" not in loaded or conf.is_rocksdb("combineAssignOffsetCQType"),
+            assigns_from_rocksdb=conf.is_rocksdb("combineAssignOffsetCQType"),
+            loads_files="default" in loaded,
             files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
         )

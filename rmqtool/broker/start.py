@@ -94,12 +94,30 @@ def start_file(
             return number
         found = _first_record(files[number], open_files, rules, settings)
         by_time = abort and not in_rocksdb
-        matches = found is not None and _matches(found, settings, by_time, queue_end, checkpoint, rules)
-        if found is not None and matches and (search is None or search.accepts(found.physical_offset)):
-            return number
+        if found is not None and _is_usable(found, settings, by_time, checkpoint, rules):
+            matches = _matches(found, settings, by_time, queue_end, checkpoint, rules)
+            if search is not None:
+                matches = search.accepts(found.physical_offset, completes_files=matches)
+            if matches:
+                return number
         if left <= 0:
             return number
     return 0
+
+
+def _is_usable(
+    found: FirstRecord, settings: StartSettings, by_time: bool, checkpoint: Checkpoint, rules: StartRules
+) -> bool:
+    """Whether a file with this first record is compared with the queues at all."""
+    if found.store_timestamp == 0:
+        return False
+    if (
+        not settings.index_enabled
+        or not settings.index_safe
+        or not (rules.checks_first_record or not by_time)
+    ):
+        return True
+    return found.store_timestamp <= checkpoint.index_msg_timestamp
 
 
 def _matches(
@@ -110,19 +128,10 @@ def _matches(
     checkpoint: Checkpoint,
     rules: StartRules,
 ) -> bool:
-    if found.store_timestamp == 0:
-        return False
-    is_safe = settings.index_enabled and settings.index_safe
-    if rules.checks_first_record:
-        if is_safe and found.store_timestamp > checkpoint.index_msg_timestamp:
-            return False
-        if not by_time:
-            return found.physical_offset <= queue_end
-        return found.store_timestamp <= checkpoint.min_timestamp
-    if not by_time:  # queues in RocksDB
-        if is_safe and found.store_timestamp > checkpoint.index_msg_timestamp:
-            return False
+    """Whether the queues can be completed from a usable file."""
+    if not by_time:
         return found.physical_offset <= queue_end
+    is_safe = settings.index_enabled and settings.index_safe and not rules.checks_first_record
     limit = checkpoint.min_timestamp_index if is_safe else checkpoint.min_timestamp
     return found.store_timestamp <= limit
 
@@ -260,6 +269,7 @@ class BrokerStart:
         not_after_noted: a record begins at the noted end of dispatch (queues in RocksDB).
         combines: the queues are written twice.
         initialized: number of queues in RocksDB that get the ends of the files.
+        parted: queues that end elsewhere in files than in RocksDB, which gives the queue offsets.
     """
 
     def __init__(self, world: StartInputs, rules: StartRules) -> None:
@@ -279,6 +289,7 @@ class BrokerStart:
         self.queue_end = -1
         self.not_after_noted = False
         self.initialized = 0
+        self.parted: frozenset[QueueKey] = frozenset()
         self.abandoned = DiscardedTail()
         self.deleted: list[StoreFile] = []
         self.log: list[LogFile] = []
@@ -352,8 +363,9 @@ class BrokerStart:
         if search is not None:
             self.queue_end = min(self.queue_end, self._noted_end())
             if search.fails:  # Source: CombineConsumeQueueStore#isMappedFileMatchedRecover
+                side = "RocksDB" if world.settings.serves_from_rocksdb else "files"
                 self._fails_to_load(
-                    "clients are served from RocksDB, which cannot be completed from the log files that are"
+                    f"clients are served from {side}, which cannot be completed from the log files that are"
                     " read"
                 )
         if not self.loaded.log:
@@ -564,6 +576,9 @@ class BrokerStart:
         assert self.dispatch is not None and isinstance(self.dispatch.second, RocksdbFolder)
         files, database = self.dispatch.plain.states, self.dispatch.second
         ends = differing(files, database)
+        if self.world.settings.assigns_from_rocksdb:
+            self.parted = frozenset(ends)
+            return
         if self.world.settings.serves_from_rocksdb and any(ends.values()):
             topic, queue_id = min(key for key in ends if ends[key])
             self.error = (

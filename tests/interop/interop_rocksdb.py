@@ -175,21 +175,24 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "log end zeroed": _log_ends_earlier,
 }
 """What happens to a store whose queues are written twice."""
+OF_MANY_FILES = ("database of many files lost", "files of many files lost")
 SMALL_LOG = {"mappedFileSizeCommitLog": 4096, "maxMessageSize": 1024}
 
 
 @pytest.mark.parametrize(
-    ("name", "abort"),
+    ("name", "abort", "assigns"),
     [
-        *((name, False) for name in (*DAMAGES, "database of many files lost", "files of many files lost")),
-        *((name, True) for name in ("database lost", "log end zeroed", "database of many files lost")),
+        *((name, False, "default") for name in (*DAMAGES, *OF_MANY_FILES)),
+        *((name, True, "default") for name in ("database lost", "log end zeroed", OF_MANY_FILES[0])),
+        *((name, False, "defaultRocksDB") for name in (*DAMAGES, *OF_MANY_FILES)),
+        *((name, True, "defaultRocksDB") for name in ("files lost", OF_MANY_FILES[1])),
     ],
 )
 def test_a_start_over_queues_that_are_written_twice(
-    name: str, abort: bool, cases: Library, tmp_path: Path
+    name: str, abort: bool, assigns: str, cases: Library, tmp_path: Path
 ) -> None:
     """Clients get what is predicted, from the files and from RocksDB; both predictions know both sides."""
-    settings = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true"}
+    settings = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true", "combineAssignOffsetCQType": assigns}
     with libraries("5.4.0", tmp_path, 1) as pool:
         if name in DAMAGES:
             root, damage = cases.copy("kind_combine_index_timer_540", tmp_path / "store"), DAMAGES[name]
@@ -251,6 +254,12 @@ def _check_start(
         assert got <= set(held.values()) and len(held) - len(got) == queue.unreachable, (topic, queue_id)
         if not queue.shifted:
             assert got == {at for number, at in held.items() if queue.min_after <= number < queue.max_after}
+    sides = settings["combineCQPreferCQType"], settings["combineAssignOffsetCQType"]
+    assigning = found.queues if sides[0] == sides[1] else found.second_queues
+    for (topic, queue_id), queue in assigning.items():
+        if can_be_pulled(topic):
+            put = library.program.call("put", topic=topic, queue_id=queue_id)
+            assert put["queueOffset"] == queue.max_after, (topic, queue_id)
     library.program.call("shutdown")
 
 

@@ -193,7 +193,8 @@ def _rebuild(
     moved = {key: shape.moved for key, shape in shapes.items()}
     ends = queue_ends(found, shapes)
     if database is not None and not found.view.layout.has_queues_in_files:
-        ends |= {key: (end, end) for key, end in database.kept_ends.items()}
+        others = dict.fromkeys(ends.keys() - shapes.keys(), 0) | database.kept_ends
+        ends |= {key: (end, end) for key, end in others.items()}
     due_times = found.queues.dues.warnings(shapes, found.delay_levels)
     return Rebuild(
         actions=tuple(actions),

@@ -162,17 +162,12 @@ def database_task(
 def _begun(survey: Survey, committed: Mapping[Key, int], known: Collection[Key]) -> Iterator[tuple[Key, int]]:
     """Queues without records in the log that the former database lacks, with the end that they had."""
     layout = survey.view.layout
-    ends = dict(committed)
+    ends = {key: end for key, end in committed.items() if not survey.context.lacks_topic(key[0])}
     if layout.has_queues_in_files:
         ends |= {key: expired_end(units) for key, units in survey.units.units.items() if units.last >= 0}
     for key, end in ends.items():
         is_plain = key not in layout.batch_queues and key[0] not in survey.batch_topics
-        if (
-            is_plain
-            and key not in known
-            and 0 < end < OFFSET_LIMIT
-            and not survey.context.lacks_topic(key[0])
-        ):
+        if is_plain and key not in known and 0 < end < OFFSET_LIMIT:
             yield key, end
 
 

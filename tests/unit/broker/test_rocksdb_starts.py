@@ -241,22 +241,48 @@ def test_a_log_of_queues_that_are_written_twice_ends_earlier(cases: Library, tmp
 
 
 def test_the_log_is_searched_only_a_few_files_further_for_rocksdb(cases: Library, tmp_path: Path) -> None:
-    """RocksDB is gone: the scan begins so many files before the one that suffices for the queue files."""
+    """RocksDB is gone: the scan begins so many files before the one that suffices for the queue files.
+
+    If RocksDB gives the queue offsets, it decides, and so many files are read for the queue files.
+    """
     root = cases.copy(FILES, tmp_path / "store")
     with Store.open(root) as store:
         log = [file.file_from_offset for file in store.layout.commit_log]
     for extra, is_served in ((0, False), (3, False), (3, True)):
         search = StartFileSearch(0, StartSettings(files_for_rocksdb=extra, serves_from_rocksdb=is_served))
-        assert next(at for at in reversed(log) if search.accepts(at)) == log[-1 - extra]
-        assert search.fails == is_served
+        found = next(at for at in reversed(log) if search.accepts(at, completes_files=True))
+        assert found == log[-1 - extra] and search.fails == is_served
+        settings = StartSettings(
+            files_for_rocksdb=extra, serves_from_rocksdb=is_served, assigns_from_rocksdb=True
+        )
+        search = StartFileSearch(log[-3], settings)
+        found = next(at for at in reversed(log) if search.accepts(at, completes_files=False))
+        assert found == log[-3 - extra] and search.fails != is_served
 
 
-@pytest.mark.parametrize(
-    "setting", ["combineAssignOffsetCQType=defaultRocksDB", "combineCQLoadingCQTypes=defaultRocksDB"]
-)
-def test_queue_offsets_from_rocksdb_are_not_predicted(setting: str, cases: Library, tmp_path: Path) -> None:
+def test_rocksdb_gives_the_queue_offsets(cases: Library, tmp_path: Path) -> None:
+    """Queues in files that end elsewhere stay so: a start does not compare them, and serves either side."""
+    setting = "combineAssignOffsetCQType=defaultRocksDB"
+
+    def cut(root: Path) -> None:
+        cut_database(root, begin_of_record(root, 66), only="TopicB")
+
+    files, database = twice(cases, tmp_path / "store", cut, setting)
+    assert files.loads and database.loads
+    spans = [
+        (queue.min_after, queue.max_after, queue.unreachable)
+        for queue in (files.queues["TopicB", 0], files.second_queues["TopicB", 0])
+    ]
+    assert spans == [(0, 14, 0), (0, 6, 8)]
+    for found in (files, database):
+        assert any("end elsewhere in files, 1, for example TopicB/0" in note for note in found.notes)
+    sound, _ = twice(cases, tmp_path / "sound", lambda root: None, setting)
+    assert sound.loads and not any("RocksDB gives" in note for note in sound.notes)
+
+
+def test_files_that_are_not_loaded_are_not_predicted(cases: Library, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedStoreError, match="twice"):
-        twice(cases, tmp_path / "store", lambda root: None, setting)
+        twice(cases, tmp_path / "store", lambda root: None, "combineCQLoadingCQTypes=defaultRocksDB")
 
 
 def test_batch_records_in_rocksdb(tmp_path: Path) -> None:

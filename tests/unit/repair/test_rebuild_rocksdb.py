@@ -402,6 +402,23 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
         assert bool(actions) == bool(gone)
 
 
+def test_a_queue_that_lost_all_messages(cases: Library, tmp_path: Path) -> None:
+    """With the end of the log: its next message gets 0, so groups go back to there."""
+    root, conf = cases.copy(NAME, tmp_path / "store"), conf_of(NAME, tmp_path)
+    shutil.rmtree(root / "config")
+    (root / "config").mkdir()
+    table = {"TopicB@g": {"0": 9}, "TopicA@g": {"0": 30}}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    cut_log(root, 20_000)
+    recovered(root, conf=conf, yes=True)
+    with Store.open(root, broker_conf=conf) as store:
+        ends = [store.max_offset("TopicA", 0), predict(store, "5.4").queues["TopicA", 0].max_after]
+        assert ("TopicB", 0) not in store.queues
+    offsets = json.loads((root / "config/consumerOffset.json").read_text())["offsetTable"]
+    assert ends == [26, 26]
+    assert offsets == {"TopicB@g": {"0": 0}, "TopicA@g": {"0": 26}}
+
+
 INITIALIZED = {
     end_key(EndKey("Old", is_max, 0)): struct.pack(">qq", 0, number)
     for is_max, number in ((True, 19), (False, 20))
