@@ -20,6 +20,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.rocksdb.database import CURRENT
+from rmqtool.storage.storage import path_at
 from rmqtool.storage.unsupported import queues_part
 
 QueueKey = tuple[str, int]
@@ -29,6 +30,10 @@ NO_BATCH_QUEUES = (
 )
 """Why load() fails: a BatchConsumeQueue is made with the store of queues, a CombineConsumeQueueStore, cast to
 ConsumeQueueStore. Source: BatchConsumeQueue of 5.4.0, the constructor; seen with its library."""
+NO_COMPACTION = (
+    "the consume queues are in RocksDB, where the broker fails on every compacted topic (ClassCastException)"
+)
+"""The same of a SparseConsumeQueue, which is a BatchConsumeQueue, and a RocksDBConsumeQueueStore."""
 
 
 class Entry(NamedTuple):
@@ -125,6 +130,9 @@ def load(
         return loaded
     if combines or not (twice or in_files):
         _open_database(loaded, layout)
+        compacted = _compacted(layout) if rules.combines and settings.compacts else None
+        if compacted is not None:
+            loaded.fails(NO_COMPACTION, compacted)
     if extended:
         mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
         _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
@@ -159,6 +167,23 @@ def _open_database(loaded: Loaded, layout: StoreLayout) -> None:
     if error is not None:
         path = layout.rocksdb.folder if error.path is None else Path(error.path)
         loaded.fails(f"RocksDB cannot open the consume queues: {error.message}", path)
+
+
+def _compacted(layout: StoreLayout) -> Path | None:
+    """The folder of the first compaction log that a broker opens. Source: CompactionStore#load."""
+    if layout.root is None:
+        return None
+    listing, folder = Listing(), layout.root / "compaction"
+    queues = {
+        (topic, name)
+        for topic, place in listing.folders_and_others(folder / "compactionCq")[0]
+        for name, _ in listing.folders_and_others(place)[0]
+    }
+    for topic, place in listing.folders_and_others(folder / "compactionLog")[0]:
+        for name, log in listing.folders_and_others(place)[0]:
+            if (topic, name) in queues:
+                return path_at(log)
+    return None
 
 
 def _wrong_type(layout: StoreLayout, is_batch_topic: Callable[[str], bool]) -> Path | None:

@@ -107,6 +107,7 @@ class StartSettings:
         index_enabled: messageIndexEnable.
         index_safe: messageIndexSafe.
         files_back: commitLogRecoverMaxNum (5.4).
+        compacts: enableCompaction (5.x).
         is_master: brokerId is 0.
         delays_ms: messageDelayLevel, delay of level n at n - 1.
         dispatches_light: enableMultiDispatch: light queues get the units that records name. None: not
@@ -128,6 +129,7 @@ class StartSettings:
     index_enabled: bool = True
     index_safe: bool = False
     files_back: int = 10
+    compacts: bool = True
     is_master: bool = True
     delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
     heap_bytes: int = DEFAULT_HEAP_BYTES
@@ -163,6 +165,7 @@ class StartSettings:
             index_enabled=conf.flag("messageIndexEnable", default=True),
             index_safe=conf.flag("messageIndexSafe"),
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
+            compacts=conf.flag("enableCompaction", default=True),
             is_master=broker_id in (None, 0),
             delays_ms=plain.delays_ms if levels is None else levels,
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,

@@ -470,6 +470,24 @@ def test_a_start_after_a_kill_leaves_a_gap(tmp_path: Path) -> None:
             assert call("put", topic=topic, queue_id=0)["queueOffset"] == end
 
 
+@pytest.mark.parametrize("setting", [{"rocksdbCQDoubleWriteEnable": "true"}, {"storeType": "defaultRocksDB"}])
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+def test_compacted_topics_with_queues_in_rocksdb(
+    version: str, setting: dict[str, object], cases: Library, tmp_path: Path
+) -> None:
+    """5.4.0 does not load such a store."""
+    root = cases.copy("kind_compaction_540", tmp_path / "store")
+    settings = SETTINGS | setting | {"compactionMappedFileSize": 100_000, "compactionCqMappedFileSize": 4600}
+    if "storeType" in setting:
+        is_gone(root / "consumequeue")
+    with Store.open(root, broker_conf=conf_of(root, settings)) as store:
+        found = predict(store, "5.3" if version == "5.3.3" else "5.4")
+    with libraries(version, tmp_path, 1) as pool, pool.one() as library:
+        opened = library.program.call("open", store=str(root), settings=settings)
+        assert opened == {"load": found.loads} == {"load": version == "5.3.3"}
+        library.close()
+
+
 def test_a_broker_answers_from_an_index_that_was_built(cases: Library, tmp_path: Path) -> None:
     """Every key and unique key of every message, without index files; and it goes on with the index."""
     root = cases.copy("kind_combine_index_timer_540", tmp_path / "store")

@@ -315,6 +315,24 @@ def test_5_4_fails_on_batch_queues_that_it_would_write_twice(has_files: bool, tm
     assert has_files or "messages of Inner" in (new.load_error or "")
 
 
+@pytest.mark.parametrize("lines", ["rocksdbCQDoubleWriteEnable=true", "storeType=defaultRocksDB"])
+def test_5_4_fails_on_compacted_topics_with_queues_in_rocksdb(
+    lines: str, cases: Library, tmp_path: Path
+) -> None:
+    """Its library was seen to throw; that of 5.3.3 opens the store."""
+    root, conf = cases.path("kind_compaction_540"), tmp_path / "broker.conf"
+    for setting, fails in (("", True), ("enableCompaction=false", False)):
+        conf.write_text(f"{lines}\n{setting}\n")
+        with Store.open(root, broker_conf=conf) as store:
+            old, new = (predict(store, broker) for broker in ("5.3", "5.4"))
+        assert old.loads and new.loads != fails
+        if fails:
+            assert "fails on every compacted topic" in (new.load_error or "")
+            assert new.load_path == "compaction/compactionLog/TopicCompact/0"
+    with Store.open(root) as store:
+        assert predict(store, "5.4").loads
+
+
 def test_brokers_that_do_not_write_twice_ignore_the_database(cases: Library) -> None:
     """4.9, 5.3, and 5.4 without the setting."""
     for found in starts(cases.path(TWICE)).values():
