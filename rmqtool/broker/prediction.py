@@ -387,7 +387,7 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
             " until it is as long as before"
         )
     if start.error is None and (start.world.in_rocksdb or start.combines) and start.loaded.log:
-        notes += _notes_on_rocksdb(start, queues)
+        notes += [*_notes_on_rocksdb(start), *_notes_on_ends(start, queues)]
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
             "this version does not support the queues of batchconsumequeue: it loses them and their messages"
@@ -427,13 +427,8 @@ def _named(keys: Iterable[QueueKey]) -> str:
     return f", {len(found)}, for example {found[0][0]}/{found[0][1]}" if found else ""
 
 
-def _notes_on_rocksdb(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> Iterator[str]:
-    """Records that a start does not dispatch although their unit is missing, and what that costs.
-
-    A broker sends a consumer that asks for a missing unit to RocksDBConsumeQueue#rollNextFile, which is 0.
-    Source: DefaultMessageStore#getMessage; spec 06 2.6, 2.7.
-    """
-    assert start.dispatch is not None
+def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
+    """Records that a start does not dispatch although their unit is missing. Source: spec 06 2.6, 2.7."""
     if start.initialized:
         yield (
             f"queues in RocksDB that end elsewhere than in files, {start.initialized}, get the ends of the"
@@ -446,6 +441,32 @@ def _notes_on_rocksdb(start: BrokerStart, queues: Mapping[QueueKey, QueuePredict
             f"RocksDB gives the queue offsets; queues that end elsewhere in files{parted}: their next"
             " messages get no unit in files, or one at another place"
         )
+    noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
+    if max(noted, 0) < first and start.combines:
+        yield (
+            f"a side ends at {max(noted, 0)}, but the log is read from {first} on: records between them get"
+            " no unit there"
+        )
+    elif noted < first and not start.combines:
+        most = start.world.settings.files_back
+        yield (
+            f"the noted end of dispatch is {noted}, and at most {most} files are read: records before {first}"
+            " get no unit"
+        )
+    if not start.world.abort and start.not_after_noted:
+        yield (
+            f"after a clean stop only records after the noted end of dispatch, {noted}, are dispatched: the"
+            " record there gets no unit" + (" on a side that lacks it" if start.combines else "")
+        )
+
+
+def _notes_on_ends(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> Iterator[str]:
+    """Queues in RocksDB that consumers, or next messages, do not find as units and log say.
+
+    A broker sends a consumer that asks for a missing unit to RocksDBConsumeQueue#rollNextFile, which is 0.
+    Source: DefaultMessageStore#getMessage, RocksDBConsumeQueue#assignQueueOffset.
+    """
+    assert start.dispatch is not None
     served = start.folders(served=True)
     with_gaps = _named(
         key for each in served for key, state in each.states.items() if len(getattr(state, "served", ())) > 1
@@ -466,28 +487,13 @@ def _notes_on_rocksdb(start: BrokerStart, queues: Mapping[QueueKey, QueuePredict
         for key, each in queues.items()
         if 0 < each.max_after < (0 if each.log_max is None else each.log_max)
     )
-    if used:
+    settings = start.world.settings
+    assigns = not start.combines or settings.serves_from_rocksdb == settings.assigns_from_rocksdb
+    if used and assigns:  # else another side gives the queue offsets than serves
         yield f"queues whose next messages get queue offsets that messages in the log have{used}"
     racing = _named(key for each in start.dispatch.folders() for key in getattr(each, "racing", ()))
     if racing:
         yield (
             f"queues in RocksDB that may keep the ends of lost records{racing}: that depends on which thread"
             " of the broker is faster"
-        )
-    noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
-    if max(noted, 0) < first and start.combines:
-        yield (
-            f"a side ends at {max(noted, 0)}, but the log is read from {first} on: records between them get"
-            " no unit there"
-        )
-    elif noted < first and not start.combines:
-        most = start.world.settings.files_back
-        yield (
-            f"the noted end of dispatch is {noted}, and at most {most} files are read: records before {first}"
-            " get no unit"
-        )
-    if not start.world.abort and start.not_after_noted:
-        yield (
-            f"after a clean stop only records after the noted end of dispatch, {noted}, are dispatched: the"
-            " record there gets no unit" + (" on a side that lacks it" if start.combines else "")
         )

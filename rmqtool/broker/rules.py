@@ -107,7 +107,6 @@ class StartSettings:
         index_enabled: messageIndexEnable.
         index_safe: messageIndexSafe.
         files_back: commitLogRecoverMaxNum (5.4).
-        compacts: enableCompaction (5.x).
         is_master: brokerId is 0.
         delays_ms: messageDelayLevel, delay of level n at n - 1.
         dispatches_light: enableMultiDispatch: light queues get the units that records name. None: not
@@ -122,6 +121,7 @@ class StartSettings:
         loads_files: combineCQLoadingCQTypes: queues that are written twice are in files, too.
         files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if the side lags that does not give the
             queue offsets, the scan begins at most this many files earlier.
+        compacts: enableCompaction (5.x).
     """
 
     checks_crc: bool = True
@@ -129,7 +129,6 @@ class StartSettings:
     index_enabled: bool = True
     index_safe: bool = False
     files_back: int = 10
-    compacts: bool = True
     is_master: bool = True
     delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
     heap_bytes: int = DEFAULT_HEAP_BYTES
@@ -140,6 +139,7 @@ class StartSettings:
     assigns_from_rocksdb: bool = False
     loads_files: bool = True
     files_for_rocksdb: int = 3
+    compacts: bool = True
 
     @classmethod
     def of(cls, conf: BrokerConf | None) -> StartSettings:
@@ -165,7 +165,6 @@ class StartSettings:
             index_enabled=conf.flag("messageIndexEnable", default=True),
             index_safe=conf.flag("messageIndexSafe"),
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
-            compacts=conf.flag("enableCompaction", default=True),
             is_master=broker_id in (None, 0),
             delays_ms=plain.delays_ms if levels is None else levels,
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
@@ -175,4 +174,5 @@ class StartSettings:
             assigns_from_rocksdb=conf.is_rocksdb("combineAssignOffsetCQType"),
             loads_files="default" in loaded,
             files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
+            compacts=conf.flag("enableCompaction", default=True),
         )
