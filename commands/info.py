@@ -184,6 +184,8 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         )
     if found["checkpoint"] is not None:
         yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
+    elif found["kind"] == "store" and found["commit_log"] is not None and not _is_unreadable(found):
+        yield "checkpoint   missing"
     if found["epochs"]:
         newest = found["epochs"][-1]
         yield (
@@ -204,6 +206,10 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
             f"with {count} queues," if not others else f"of {len(topics) + others} have queues: {count} with"
         )
         yield f"topics       {len(topics)} {queues} {total} messages{unpacked}"
+
+
+def _is_unreadable(found: dict[str, Any]) -> bool:
+    return any(part["path"] == "checkpoint" for part in found["unreadable"])
 
 
 def _queue_log_lines(logs: list[dict[str, Any]], zone: tzinfo | None) -> Iterator[str]:

@@ -25,7 +25,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
-from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import (
     Row,
     TextColumns,
@@ -36,11 +35,10 @@ from rmqtool.message.cells import (
     plain_text,
     tsv_text,
 )
-from rmqtool.table import SEVERITY_COLOURS, TABLE_BLOCK_ROWS, Heading, Sought, Table
+from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Sought, Table, coloured
 from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
-    import re
     import subprocess
 
     from rmqtool.message.format_string import FormatString
@@ -52,7 +50,6 @@ Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 Block = Callable[[Row, int], Iterable[str]]
 """Returns the lines of a row as text, wrapped at so many columns; an upper-case severity may begin a line."""
 
-_SEVERITY = pattern("^(ERROR|WARNING|NOTE)(?=[:,])")
 _STDOUT = 1
 FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
@@ -269,14 +266,16 @@ class Output:
     def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
         """Writes one object: as JSON, or as `text` (lines without their ends).
 
-        Without `text` the object's own names are shown, nested ones indented.
+        Without `text` the object's own names are shown, nested ones indented. A severity at the beginning of
+        a line has its colour.
         """
         if (self.format or self._default) in ("json", "jsonl"):
             self._write(json_text(value, indented=True) + "\n")
         else:
             width = shutil.get_terminal_size().columns if self._terminal else None
             for line in _text_lines(value) if text is None else text:
-                self._write("".join(f"{piece}\n" for piece in filled(escape(line), width)))
+                shown = "".join(f"{piece}\n" for piece in filled(escape(line), width))
+                self._write(coloured(shown) if self._colour else shown)
         self._flush()
 
     def write_lines(self, lines: Iterable[str]) -> None:
@@ -437,7 +436,7 @@ class Output:
             for row in self._ready(rows):
                 assert not isinstance(row, TextLines)
                 for line in map(escape, block(row, width)):
-                    self._write((_SEVERITY.sub(_coloured, line) if self._colour else line) + "\n")
+                    self._write((coloured(line) if self._colour else line) + "\n")
                 count += 1
         finally:
             self._flush()
@@ -612,10 +611,6 @@ def lost_output() -> RmqtoolError | None:
     first = _lost[0] if _lost else None
     _lost.clear()
     return first
-
-
-def _coloured(severity: re.Match[str]) -> str:
-    return f"\x1b[{SEVERITY_COLOURS[severity[0].lower()]}m{severity[0]}\x1b[0m"
 
 
 def _single(row: Row | TextLines | TextColumns | None) -> Row | None:

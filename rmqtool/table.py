@@ -66,7 +66,7 @@ _STAY = (
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
-SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
+_SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
 
 class CellBlock(Protocol):
@@ -150,7 +150,7 @@ class Table:
         ]
         if self._colour:
             cells = [
-                [list(map(_coloured, pieces)) for pieces in texts] if column.header == "severity" else texts
+                [list(map(coloured, pieces)) for pieces in texts] if column.header == "severity" else texts
                 for column, texts in zip(self._columns, cells, strict=True)
             ]
         lines = [line for row in zip(*cells, strict=True) for line in zip_longest(*row, fillvalue="")]
@@ -446,9 +446,11 @@ def _text(value: object) -> str:
     return escape(plain_text(value))
 
 
-def _coloured(text: str) -> str:
-    colour = SEVERITY_COLOURS.get(text)
-    return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
+def coloured(text: str) -> str:
+    """Return `text`; a severity that it begins with has its colour, in capital letters too."""
+    word = text.partition(" ")[0].rstrip(",:\n")
+    colour = _SEVERITY_COLOURS.get(word.lower() if word.isupper() else word)
+    return text if colour is None else f"\x1b[{colour}m{word}\x1b[0m{text[len(word) :]}"
 
 
 def terminal_width(text: str) -> int:

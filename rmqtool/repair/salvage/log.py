@@ -283,10 +283,11 @@ def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:
 
 
 def _padded(file: LogFile, reach: int) -> Iterator[Action]:
-    """Zeros up to the full size; `reach` bytes exist or are written by other actions."""
+    """Zeros up to the full size; `reach` bytes exist or are written by other actions. None are kept."""
     if reach < file.full_size and not file.is_missing:
         yield Action("cut", file.name, reach, file.full_size - reach,
-                     "the file is shorter than the others: zeros are added", "CL21")  # fmt: skip
+                     "the file is shorter than the others: zeros are added", "CL21",
+                     {"data_bytes": 0})  # fmt: skip
 
 
 def as_cut(lost: LostRecord) -> LostRecord:

@@ -308,6 +308,15 @@ def test_default_is_a_table_and_no_colour_is_honoured(
 
     text = on_terminal(coloured, monkeypatch)
     assert "\x1b[31merror\x1b[0m" in text
+
+    def lines() -> None:
+        monkeypatch.delenv("NO_COLOR")
+        monkeypatch.setenv("TERM", "xterm")
+        Output().write_object({}, ["error        CL21 x", "ERROR, certain: y", "errors 3", "Note that"])
+
+    assert on_terminal(lines, monkeypatch) == (
+        "\x1b[31merror\x1b[0m        CL21 x\n\x1b[31mERROR\x1b[0m, certain: y\nerrors 3\nNote that\n"
+    )
     assert re.sub("\x1b\\[[0-9]*m", "", text) == plain
 
 

@@ -100,6 +100,16 @@ def test_recover_says_what_a_start_costs(cases: Library, capfd: Capture) -> None
     assert "recover keeps every sound message" in text
 
 
+def test_a_file_that_is_made_longer_needs_no_backup(store_copy: StoreCopy, capfd: Capture) -> None:
+    """The zeros that are added take the place of nothing."""
+    root = store_copy("ok_540_clean")
+    os.truncate(root / "commitlog" / f"{1 << 20:020}", (1 << 20) - 50_000)
+    _, out, _ = run(capfd, "recover", root, "--format", "json")
+    found = json.loads(out)
+    assert [(each["kind"], each["length"]) for each in found["actions"]] == [("cut", 50_000)]
+    assert found["backup_bytes"] == 0
+
+
 def test_recover_says_that_a_start_is_safe(cases: Library, capfd: Capture) -> None:
     """Of the versions that lose nothing, and of no other."""
     brokers = [f"--broker={name}" for name in ("4.9", "5.3", "5.4")]

@@ -237,3 +237,15 @@ def test_a_pipe_gets_the_largest_topics(cases: Library, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert "and 5 more topics with 9 messages; --queues shows all" in lines
     assert "checkpoint   2026-11-21 log and queues 08:51:16, index 08:50:29+00:00" in lines
+
+
+def test_a_missing_checkpoint_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a store; one that is there and cannot be read is said to be unreadable."""
+    (root / "checkpoint").unlink()
+    main(["info", str(root)])
+    assert "checkpoint   missing" in capsys.readouterr().out.splitlines()
+    main(["info", str(root / "commitlog")])
+    assert "checkpoint   missing" not in capsys.readouterr().out
+    (root / "checkpoint").mkdir()
+    main(["info", str(root)])
+    assert "checkpoint   missing" not in capsys.readouterr().out
