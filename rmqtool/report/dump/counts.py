@@ -88,7 +88,7 @@ def count_rows(
     Sizes are in bytes as stored; times are ms since 1970.
     """
     size = sum(file.size for file in store.layout.commit_log)
-    simple = not (selection.looks_at_properties or selection.grep) and selection.limit is None
+    simple = not selection.looks_at_properties and selection.limit is None
     looked = ScanCounters() if looked is None else looked
     counts: dict[Key, Count] = {}
     if simple and size >= compiled_from_bytes:

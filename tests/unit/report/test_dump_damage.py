@@ -15,6 +15,7 @@ from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.message.rows import RowFormat
 from rmqtool.problems import Finding
+from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump.counts import count_rows
@@ -282,7 +283,8 @@ def test_a_queue_without_a_log_is_told(cases: Library, dump: Dump) -> None:
     "selection",
     [Selection(), Selection(topics=["pub*"], queues=[0, 2], exclude_topics=["pubT*"], from_offset=1000),
      Selection(since=1_795_251_030_000, to_offset=3_000_000),
-     Selection(until=1_795_251_030_000, time_field="born")],
+     Selection(until=1_795_251_030_000, time_field="born"),
+     Selection(grep=BodyPattern("(?i)ORDER")), Selection(grep=BodyPattern("[0-9]{3}"), topics=["pub*"])],
 )  # fmt: skip
 def test_counts_are_the_same_both_ways(name: str, selection: Selection, cases: Library) -> None:
     """The compiled walk counts and reports what the plain one does."""
