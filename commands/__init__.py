@@ -17,3 +17,10 @@ COMMANDS: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in 
 
 ALIASES: dict[str, str] = {"spark": "spark_scan"}
 """Other names of commands; the help does not list them."""
+
+OPTION_ALIASES: dict[str, dict[str, str]] = {
+    "lookup": {"--limit": "--max"},
+    "export": {"--fields": "--columns"},
+    "dump": {"--offset": "--from-offset"},
+}
+"""By command, names that its options have in other commands; the help does not list them."""

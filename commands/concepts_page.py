@@ -352,7 +352,7 @@ lookup of 1 key
   an empty Typer command        94.6 ms, 11 keys/s                    0.535 x
   Java 5.4.0, process           3.29 s, 0 keys/s                       18.6 x
   Java 5.4.0, process, work alo 166 ms, 6 keys/s                      0.942 x
-  Java 5.4.0, warm              166 us, 6,024 keys/s                 0.000939 x
+  Java 5.4.0, warm              166 us, 6,024 keys/s               0.000939 x
 lookup of 1,000 keys
   rmqtool lookup                443 ms, 2,257 keys/s
   an empty Typer command        175 ms, 5,718 keys/s                  0.395 x

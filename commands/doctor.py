@@ -109,7 +109,7 @@ def doctor(
         raise UsageError("--no-host and --host-root exclude each other")
     if nagios and watch is not None:
         raise UsageError("--nagios reports once", hint="the monitoring system repeats it")
-    writer = shown.but(quiet=shown.quiet or nagios).writer()
+    writer = shown.but(quiet=shown.quiet or nagios).writer(pages=watch is None)
     host = None if no_host else host_root or Path("/")
     run = _Run(store, read_limit, scan.jobs, host, output, everything=all)
     if nagios:

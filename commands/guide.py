@@ -64,6 +64,14 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
 }
 
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "rmqtool": (
+        ("See what is wrong with a store, and what to run next", "rmqtool doctor /data/rocketmq/store"),
+        ("Find a message by its key, and which groups are past it",
+         "rmqtool lookup STORE ORDER-17 --trace"),
+        ("Read the newest messages of a topic, as JSON lines",
+         "rmqtool dump STORE --topic orders --reverse --limit 10 --json"),
+        ("Take the messages out, for another program", "rmqtool export STORE --output orders.csv"),
+    ),
     "info": (
         ("Show a broker's store, even while the broker runs", "rmqtool info /data/rocketmq/store"),
         ("Show the range of every queue", "rmqtool info STORE --queues"),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands import GROUPS, guide
 from rmqtool.errors import EXIT_STATUS
+from rmqtool.lazy_pattern import pattern
 from rmqtool.page import Entry, Page, Paragraph, Part, Section, Usage, Verbatim, entry, paragraphs, section
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "rmqtool"
 TABLE_WIDTH = 72
+LITERAL_WIDTH = 78  # of lines that are shown as they are: a terminal has 80 columns, pages are indented
+_WORD = pattern(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _EXITS = "Exits with "  # how the paragraph on the exit status begins
 _AREAS = {
     "CL": "Commit log",
@@ -81,6 +84,13 @@ _TIMES = (
     "`14:30:05` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). A time without an offset is in "
     "the zone of `--tz`. Ranges are half-open: `--since` is inclusive, `--until` is exclusive.",
     "A SIZE is bytes, or a number with K, M, G or T (powers of 1024; KB, MB, ... are powers of 1000).",
+)
+_CACHE = (
+    "rmqtool scans with code that it compiles at its first use: this takes seconds, on a busy host up to some"
+    " minutes. It keeps the code in a folder `kernels-...`, in the first of these places that only this user"
+    " can write: NUMBA_CACHE_DIR, `log/__pycache__` of the installed package, and `rmqtool` in XDG_CACHE_HOME"
+    " (default `~/.cache`). Where none of them can be written, each run that scans compiles again. A folder"
+    " can be deleted at any time.",
 )
 _STORE_TEXT = (
     "This page lists every structure of the store as rmqtool declares it. Offsets and sizes are in bytes; an"
@@ -220,6 +230,8 @@ def _main_page(group: Any) -> Page:
                 "Findings", Paragraph(f"A finding has: {findings}. rmqtool-problems(7) lists the problems.")
             ),
             section("Environment", *(entry(f"`{name}`", text) for name, text in _VARIABLES)),
+            section("Compiled code", *map(Paragraph, _CACHE)),
+            _examples(PROGRAM),
             _exit_status(),
             _see_also(" ".join(f"{name}(1)" for name in _commands(group)) + " " + topics),
         ),
@@ -264,8 +276,8 @@ def overview(group: Any) -> Iterator[Section]:
     summary, description, _ = _split_help(group.help)
     yield section(f"{summary}.", *(part for part in description if isinstance(part, Verbatim)))
     named = [entry(title, " ".join(names).replace("_", "-")) for title, names in GROUPS.items()]
-    helps = ", ".join(f"{PROGRAM} {words}" for words in ("COMMAND --help", "help", "help TOPIC"))
-    manual = entry("Manual", f"{helps}; topics: {' '.join(TOPICS)}")
+    topics = f"{' '.join(TOPICS)} {PROGRAM} (exit codes, RMQTOOL_STORE)"
+    manual = entry("Manual", f"{PROGRAM} help COMMAND or TOPIC: {topics}")
     yield section("Commands", *named, manual)
 
 
@@ -283,6 +295,11 @@ def main_help(group: Any) -> Iterator[Section]:
             )
     yield section("Manual", *(entry(f"`help {name}`", _sentence(text)) for name, (_, text) in TOPICS.items()))
     yield section("Options", *map(_option, _visible(group)))
+    codes = "exits with 0 if nothing is wrong, with 1 if something was found, and with other codes for errors"
+    yield section(
+        "Store and exit codes",
+        Paragraph(f"Without STORE, RMQTOOL_STORE names it. {PROGRAM} {codes}: {PROGRAM} help {PROGRAM}."),
+    )
 
 
 def _split_help(text: str) -> tuple[str, list[Part], str]:
@@ -304,8 +321,22 @@ def _usage(name: str, command: Any) -> Usage:
 
 
 def _examples(name: str) -> Section:
-    lines = (line for what, command in guide.EXAMPLES[name] for line in (f"# {what}", command, ""))
-    return section("Examples", Verbatim(tuple(lines)[:-1]))
+    lines: list[str] = []
+    for what, command in guide.EXAMPLES[name]:
+        title = textwrap.wrap(f"# {what}", LITERAL_WIDTH, subsequent_indent="# ")
+        lines += ("", *title, *_continued(command))
+    return section("Examples", Verbatim(tuple(lines[1:])))
+
+
+def _continued(command: str) -> Iterator[str]:
+    """A command line for a shell, continued on lines of at most LITERAL_WIDTH columns."""
+    line = ""
+    for word in _WORD.findall(command):
+        if len(line) + len(word) + 3 > LITERAL_WIDTH and line.strip():
+            yield f"{line} \\"
+            line = "   "
+        line = f"{line} {word}" if line else word
+    yield line
 
 
 def _visible(command: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_blocks import wrapped
+from rmqtool.commands.finding_report import wrapped
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.problems import BY_CODE, PROBLEMS

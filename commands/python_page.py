@@ -55,7 +55,8 @@ from rmqtool import Selection, Store, message_row
 with Store.open("store") as store:
     for stored in store.messages(Selection(topics=["pubRetry"], limit=3)):
         row = message_row(stored.message, stored.physical_offset, stored.file)
-        print(row["queue_id"], row["queue_offset"], row["store_time"], row["keys"], row["body"][:20])
+        print(row["queue_id"], row["queue_offset"], row["store_time"])
+        print(row["keys"], row["body"][:20])
 ```
 
 For many messages use Arrow: only the named columns are computed, and whole batches at a time.
@@ -67,7 +68,8 @@ from rmqtool import Selection, Store, message_batches
 
 with Store.open("store") as store:
     wanted = Selection(topics=["pub*"], exclude_topics=["pubTx"])
-    batches = message_batches(store, wanted, columns=["topic", "queue_id", "store_time", "body"])
+    columns = ["topic", "queue_id", "store_time", "body"]
+    batches = message_batches(store, wanted, columns=columns)
     table = pa.Table.from_batches(batches)
 print(table.group_by("topic").aggregate([("body", "count")]).sort_by("topic"))
 ```
@@ -81,7 +83,8 @@ from rmqtool import Store, lookup
 
 with Store.open("store") as store:
     for hit in lookup(store, "rty3"):
-        print(hit.found_by, hit.stored.message.topic, hit.stored.physical_offset)
+        found = hit.stored
+        print(hit.found_by, found.message.topic, found.physical_offset)
 ```
 
 By message id. `kind` is `key`, `uniq_key`, `tag`, `msg_id`, `offset` or `queue_offset`:
@@ -116,11 +119,13 @@ The messages of a queue by queue offset, and a pull as a broker answers it:
 from rmqtool import Store, get_message, query_message
 
 with Store.open("store") as store:
-    print(store.min_offset("pubTopicOne", 0), store.max_offset("pubTopicOne", 0))
+    print(store.min_offset("pubTopicOne", 0))
+    print(store.max_offset("pubTopicOne", 0))
     for stored in store.queue_messages("pubTopicOne", 0, 10, 12):
         print(stored.message.queue_offset, stored.physical_offset)
     pulled = get_message(store, "pubTopicOne", 0, 10, max_messages=8)
-    print(pulled.status, pulled.next_begin_offset, len(list(pulled.messages(store))))
+    print(pulled.status, pulled.next_begin_offset)
+    print(len(list(pulled.messages(store))))
     print(query_message(store, "pubRetry", "rty3").physical_offsets)
 ```
 
@@ -135,7 +140,8 @@ with Store.open("store") as store:
     findings = list(verify(store))
 print(f"{len(findings)} findings")
 for finding in findings:
-    print(finding.problem.code, finding.problem.severity, finding.path, finding.physical_offset)
+    print(finding.problem.code, finding.problem.severity)
+    print(finding.path, finding.physical_offset)
 ```
 
 What a broker's start would do:
@@ -145,7 +151,8 @@ from rmqtool import Store, predict
 
 with Store.open("store") as store:
     start = predict(store, "5.4")
-print(start.loads, start.end_offset, start.messages_abandoned, start.index_files_deleted)
+print(start.loads, start.end_offset)
+print(start.messages_abandoned, start.index_files_deleted)
 ```
 
 ## Exporting
@@ -156,7 +163,9 @@ To Parquet. An `output` that ends with `/` is a folder, which `partition_by` div
 from rmqtool import Selection, Store, export
 
 with Store.open("store") as store:
-    result = export(store, "messages.parquet", Selection(topics=["pubTopicOne"]), columns=["keys", "body"])
+    wanted = Selection(topics=["pubTopicOne"])
+    columns = ["keys", "body"]
+    result = export(store, "messages.parquet", wanted, columns=columns)
 print(result.messages, result.files)
 ```
 
@@ -167,9 +176,11 @@ A new store, for example for a test, takes a few milliseconds:
 ```python
 from rmqtool import NewMessage, Store, StoreWriter
 
-with StoreWriter.create("new", profile="5.4", commit_log_file_size=1 << 20, auto_create_queues=4) as writer:
+options = {"commit_log_file_size": 1 << 20, "auto_create_queues": 4}
+with StoreWriter.create("new", profile="5.4", **options) as writer:
     for number in range(10):
-        writer.put(NewMessage("Orders", b"1 book", tags="paid", keys=[f"order-{number}"]))
+        key = f"order-{number}"
+        writer.put(NewMessage("Orders", b"1 book", tags="paid", keys=[key]))
 with Store.open("new") as store:
     print([stored.message.queue_id for stored in store.messages()])
 ```
@@ -183,11 +194,14 @@ import pyarrow as pa
 from rmqtool import NewMessage, StoreWriter
 
 with StoreWriter.open("store") as writer:
-    result = writer.put(NewMessage("pubTopicOne", b"2 books", keys=["order-11"], queue_id=0))
+    books = NewMessage("pubTopicOne", b"2 books", keys=["order-11"])
+    result = writer.put(books)
     print(result.message_ids, result.queue_offset)
-    results = writer.put_many([NewMessage("pubTopicOne", b"%d pens" % count) for count in range(100)])
+    pens = [NewMessage("pubTopicOne", b"%d pens" % n) for n in range(100)]
+    results = writer.put_many(pens)
     print(len(results), results[99].queue_offset)
-    table = pa.table({"topic": ["pubTopicOne"] * 3, "queue_id": [0, 0, 0], "body": [b"a", b"b", b"c"]})
+    columns = {"topic": ["pubTopicOne"] * 3, "queue_id": [0, 0, 0]}
+    table = pa.table({**columns, "body": [b"a", b"b", b"c"]})
     print(writer.put_table(table).rows)
 ```
 
@@ -202,7 +216,8 @@ from pyspark.sql import SparkSession
 import rmqtool.spark
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[1]")
+spark = builder.config("spark.ui.enabled", "false").getOrCreate()
 rmqtool.spark.register(spark)
 frame = spark.read.format("rocketmq-store").load("store")
 print(frame.groupBy("topic").count().orderBy("topic").first())

@@ -14,11 +14,11 @@ TEXT = r"""
 
 ```text
 1  Do not start the broker again: each start may delete more than the last.
-2  rmqtool info STORE               Is the store in use? Was it stopped cleanly?
-3  rmqtool recover STORE            What a start would do, and what recover would do.
-4  rmqtool recover STORE --apply    Repair the store. This backs up all changes first.
-5  rmqtool verify STORE             Must say: sound, or only warnings that
-                                    recover cannot repair.
+2  rmqtool info STORE             Is the store in use? Was it stopped cleanly?
+3  rmqtool recover STORE          What a start would do, and recover would do.
+4  rmqtool recover STORE --apply  Repair the store. This backs up all changes.
+5  rmqtool verify STORE           Must say: sound, or only warnings that
+                                  recover cannot repair.
 6  Start the broker. Keep the backup until its consumers have caught up.
 ```
 
@@ -84,6 +84,7 @@ store        store
 state        unclean: abort is there
 mode         best: keep every valid message; put a filler where one is lost
 plan         4 changes, ...
+...
 
 a start would         4.9                   5.4                   recover
 --------------------  --------------------  --------------------  ---------
@@ -94,18 +95,21 @@ give up log bytes     201.8 KiB             201.8 KiB             0
 lose sound messages   261                   261                   0
 ...
 lost already 1 message of 1 queue; ...
+...
 topic     queue_id  queue_offset  physical_offset  size  from_time...
 --------  --------  ------------  ---------------  ----  ---------...
 pubBatch         3             3          3511773  4229  2026-11-21T08:50:33.180+00:00...
 readable     header and properties of 1 record; status says what is damaged
 ...
 save first   rmqtool lookup store --offset 3511773 --json > damaged.jsonl
-             damaged.jsonl is for you to read: rmqtool append refuses damaged messages
-
-changes      fill 1 range in commitlog, replace 1 file in consumequeue, replace 1 file in index, delete abort
+             damaged.jsonl is for you to read: ...
 ...
-verdict      Do not start a broker yet. A start of 4.9 or 5.4 gives up 261 sound messages ...
-rmqtool: nothing was changed; to apply the plan: rmqtool recover store --broker 4.9 --broker 5.4 --apply
+
+changes      fill 1 range in commitlog, replace 1 file in consumequeue,
+...
+verdict      Do not start a broker yet. A start of 4.9 or 5.4 gives up 261
+...
+rmqtool: nothing was changed; to apply the plan: rmqtool recover store ...
 ```
 
 The column of a version shows what a start of that version would do, computed from the bytes of the store.
@@ -130,7 +134,8 @@ applied      4 changes
 backup       ...
 undo         rmqtool recover store --undo ...
 
-verdict      The plan was applied. Check the store, then start the broker. ...
+verdict      The plan was applied. Check the store, then start the broker.
+...
 next         rmqtool verify store
 ```
 
@@ -149,7 +154,7 @@ CL13. A broker may be started with them.
 ```console
 $ rmqtool verify store
 checked 4099 records in 4 files ...: sound
-1 filler of recover in 1 topic, for lost messages: rmqtool dump store --tag RMQTOOL_FILLER ...
+1 filler of recover in 1 topic, for lost messages: rmqtool dump store ...
 ```
 
 ```console
@@ -206,19 +211,24 @@ whether a slave or a copy has them:
 $ rmqtool diff store slave
 A            store (broker 5.4, not cleanly stopped), log 0 to 3718465
 B            slave (broker 5.4, stopped cleanly), log 0 to 3599769
-commit log   0 to 3599769 in both, 3.4 MiB compared: the byte at 3513861 differs
-differs      3513861 to 3513862: 1 byte, in body; the record is sound in B only
+commit log   0 to 3599769 in both, 3.4 MiB compared: the byte at 3513861
+             differs
+differs      3513861 to 3513862: 1 byte, in body; the record is sound in B
+             only
 ...
-             in A 3511773 to 3516002: pubBatch queue 3 offset 3, ...: its body does not match its CRC
-             in B 3511773 to 3516002: pubBatch queue 3 offset 3, ...: sound
+             in A 3511773 to 3516002: pubBatch queue 3 offset 3, ...
+...
+             in B 3511773 to 3516002: pubBatch queue 3 offset 3, ...
 ...
 only A       3599769 to 3718465, 115.9 KiB, 160 records, ...
+...
 ahead        A by 115.9 KiB
-queues       57 with 3939 units in both: 20 identical, 37 reach further on one side
+queues       57 with 3939 units in both: 20 identical, 37 reach further on ...
 ...
 config       6 files compared: identical by value
 ...
-verdict      The stores differ. In 1 differing range only B is sound: A is damaged there.
+verdict      The stores differ. In 1 differing range only B is sound: A is
+             damaged there.
 ```
 
 Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and
@@ -289,7 +299,8 @@ damaged store itself, or a backup. It changes nothing, so it can run before you 
 on the machine of the broker, and give clients its address as that of the name server:
 
 ```text
-rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 --offsets served-offsets.json
+rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 \
+    --offsets served-offsets.json
 mqadmin topicStatus -n HOST:10911 -t Orders
 ```
 

@@ -178,7 +178,7 @@ class _Run:
             if url:
                 self.writer.note(f"rmqtool: Spark UI: {url}")
             with (
-                self.writer.progress("spark", self.plan.bytes_read) as bar,
+                self.writer.progress("spark", self.plan.bytes_read, line_seconds=_LINE_SECONDS) as bar,
                 watched(session.sparkContext, bar, self.plan.bytes_read),
             ):
                 yield session
@@ -195,6 +195,7 @@ class _Run:
             yield [(place.broker_name, stack.enter_context(open_place(place, given))) for place in places]
 
 
+_LINE_SECONDS = 10.0  # of progress without a terminal: a job takes minutes
 _Action = Callable[[_Run], int]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_blocks import FindingBlocks
+from rmqtool.commands.finding_report import FindingBlocks
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, config_lost_sentence, cure, listed
 from rmqtool.errors import UsageError, worst_exit_code
@@ -81,10 +81,9 @@ def verify(
     reports each damaged range once, with its place and its kind. Nothing is changed. In a store in use,
     everything that was complete when the check started is checked. The tiered copy in a store and the logs
     of compacted topics are checked too. rmqtool problems and rmqtool-problems(7) explain each kind of
-    damage and what the broker does with it. Each finding is a block: severity, code and place;
-    what is wrong; what to do. Text and tables show five places of the same problem in queues, and five in
-    the index, and how many more there are; other formats show all. On a terminal long text opens in a pager
-    (PAGER); the summary follows when you leave it.
+    damage and what the broker does with it. Text and tables show five places of the same problem in queues,
+    and five in the index, and how many more there are; other formats show all. On a terminal long text opens
+    in a pager (PAGER); the summary follows when you leave it.
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 3 when something
     could not be read or is stored in a form rmqtool cannot read. Notes are normal, for example after a crash.
@@ -100,7 +99,7 @@ def verify(
     ranges: list[tuple[int, int]] = []
     topics: set[str] = set()
     present: dict[str, Problem] = {}
-    severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    severities, block = SEVERITIES[: SEVERITIES.index(severity) + 1], FindingBlocks(store.command).lines
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
@@ -126,8 +125,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            blocks = FindingBlocks(store.command)
-            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, blocks.lines)
+            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)

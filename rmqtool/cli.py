@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rmqtool import __version__
-from rmqtool.commands import ALIASES, COMMANDS
+from rmqtool.commands import ALIASES, COMMANDS, OPTION_ALIASES
 from rmqtool.commands.interrupts import signals_interrupt
 from rmqtool.errors import (
     EXIT_BUG,
@@ -53,6 +53,21 @@ class _Command(TyperCommand):
         self.params.append(
             TyperOption(param_decls=["--debug"], is_flag=True, expose_value=False, help=_DEBUG_HELP)
         )
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options; an alias of one stands for it, and every error knows its command."""
+        own = OPTION_ALIASES.get(ctx.info_name or "", {})
+        end = args.index("--") if "--" in args else len(args)
+        words = [(word, *word.partition("=")) for word in args[:end]]
+        spelled = [
+            f"{own[name]}{equals}{value}" if name in own else word for word, name, equals, value in words
+        ]
+        try:
+            return super().parse_args(ctx, [*spelled, *args[end:]])
+        except typer.TyperException as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
     def get_help(self, ctx: Any) -> str:
         """The text of `--help`: how to use the command first, its options by purpose, the details last."""

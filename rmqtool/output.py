@@ -36,7 +36,7 @@ from rmqtool.message.cells import (
     tsv_text,
 )
 from rmqtool.table import TABLE_BLOCK_ROWS, Heading, Sought, Table, coloured
-from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
+from rmqtool.terminal import NARROWEST, PROGRESS_DELAY_SECONDS, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
     import subprocess
@@ -106,6 +106,12 @@ def _is_pipe() -> bool:
         return stat.S_ISFIFO(os.fstat(_STDOUT).st_mode)
     except OSError:  # closed
         return False
+
+
+class TableLine(str):
+    """A line of a table inside the text of an object: it is not broken."""
+
+    __slots__ = ()
 
 
 class Output:
@@ -264,19 +270,23 @@ class Output:
         raise SystemExit(EXIT_OK)
 
     def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
-        """Writes one object: as JSON, or as `text` (lines without their ends).
+        """Writes one object: as JSON, or as `text` (lines without their ends), on a terminal through a pager.
 
+        Text is broken between words, elsewhere at the columns of a terminal too: people read it in a pager.
         Without `text` the object's own names are shown, nested ones indented. A severity at the beginning of
         a line has its colour.
         """
         if (self.format or self._default) in ("json", "jsonl"):
             self._write(json_text(value, indented=True) + "\n")
-        else:
-            width = shutil.get_terminal_size().columns if self._terminal else None
+            self._flush()
+            return
+        width = shutil.get_terminal_size().columns if self._terminal or text is not None else None
+        with self._paged():
             for line in _text_lines(value) if text is None else text:
-                shown = "".join(f"{piece}\n" for piece in filled(escape(line), width))
+                pieces = [escape(line)] if isinstance(line, TableLine) else filled(escape(line), width)
+                shown = "".join(f"{piece}\n" for piece in pieces)
                 self._write(coloured(shown) if self._colour else shown)
-        self._flush()
+            self._flush()
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Writes lines, without their ends, as they are but escaped."""
@@ -308,7 +318,7 @@ class Output:
         if not rows:
             return []
         table = Table(columns, width=shutil.get_terminal_size().columns if _is_terminal() else None)
-        lines = table.lines(rows)
+        lines: list[str] = [*map(TableLine, table.lines(rows))]
         return [*lines, f"(times are of {table.shared})"] if table.shared else lines
 
     @contextmanager
@@ -351,11 +361,18 @@ class Output:
             print_error(text)
 
     @contextmanager
-    def progress(self, title: str, total_bytes: int | None) -> Iterator[ProgressBar]:
-        """A progress bar on stderr for work that takes longer than a second; call `advance(n)`."""
+    def progress(
+        self, title: str, total_bytes: int | None, *, line_seconds: float | None = None
+    ) -> Iterator[ProgressBar]:
+        """A progress bar on stderr for work that takes longer than a second; call `advance(n)`.
+
+        With `line_seconds` a line every so many seconds where stderr is no terminal, also without --progress.
+        """
         terminal = sys.stderr is not None and sys.stderr.isatty()
-        shown = not self.quiet and (terminal if self._progress is None else self._progress)
-        self._bar = ProgressBar(title, total_bytes, shown=shown, terminal=terminal)
+        default = terminal or line_seconds is not None
+        shown = not self.quiet and (default if self._progress is None else self._progress)
+        every = PROGRESS_DELAY_SECONDS if self._progress or line_seconds is None else line_seconds
+        self._bar = ProgressBar(title, total_bytes, shown=shown, terminal=terminal, line_seconds=every)
         try:
             yield self._bar
         finally:
@@ -564,7 +581,8 @@ def filled(line: str, width: int | None) -> list[str]:
     """
     label, text = line[:LABEL_WIDTH], line[LABEL_WIDTH:]
     is_labelled = label.endswith(" ") and text and not text.startswith(" ")
-    if width is None or len(line) <= width or not is_labelled or label.strip() in _COMMANDS:
+    is_command = label.strip() in _COMMANDS or text.startswith("rmqtool ")
+    if width is None or len(line) <= width or not is_labelled or is_command:
         return [line]
     from textwrap import wrap
 

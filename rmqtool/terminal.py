@@ -144,14 +144,24 @@ class ProgressBar:
     """The progress of a long task; safe to advance from several threads.
 
     Nothing is shown for the first second, nor while rows are written to the same terminal or a pipe. Without
-    a terminal (`--progress`) it is one plain line a second. The total is None if unknown, as for a pipe.
+    a terminal (`--progress`) it is one plain line every `line_seconds`. The total is None if unknown, as
+    for a pipe.
     """
 
-    def __init__(self, title: str, total_bytes: int | None, *, shown: bool, terminal: bool) -> None:
+    def __init__(
+        self,
+        title: str,
+        total_bytes: int | None,
+        *,
+        shown: bool,
+        terminal: bool,
+        line_seconds: float = PROGRESS_DELAY_SECONDS,
+    ) -> None:
         self._title = title
         self._total_bytes = total_bytes
         self._shown = shown
         self._terminal = terminal
+        self._delay = PROGRESS_DELAY_SECONDS if terminal else line_seconds
         self._done_bytes = 0
         self._shown_last = self._drawn_last = time.monotonic()
         self._first: tuple[float, int] | None = None  # when the first bytes were done, and how many
@@ -165,7 +175,7 @@ class ProgressBar:
             now = time.monotonic()
             if self._first is None:
                 self._first = now, self._done_bytes
-            if not self._shown or now - self._shown_last < PROGRESS_DELAY_SECONDS and self._rich is None:
+            if not self._shown or now - self._shown_last < self._delay and self._rich is None:
                 return
             if self._terminal:
                 try:

@@ -103,6 +103,12 @@ def store_copy(cases: Library, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
+def unbroken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text is not broken into lines: a test looks for whole sentences."""
+    monkeypatch.setenv("COLUMNS", "10000")
+
+
+@pytest.fixture
 def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands write rows as JSON lines, and objects as JSON, unless an option says otherwise."""
     monkeypatch.setenv("RMQTOOL_FORMAT", "jsonl")

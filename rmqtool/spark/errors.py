@@ -14,8 +14,14 @@ from contextlib import contextmanager
 from rmqtool.errors import InputError, RmqtoolError, UsageError
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.columns import COLUMNS
+from rmqtool.read.table_files import VIEWS
 
 _COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
+_HINTS = {
+    "UNRESOLVED_COLUMN": _COLUMNS_HINT,
+    "TABLE_OR_VIEW_NOT_FOUND": f"the views are {', '.join(VIEWS)}",
+}
+"""By condition of an error of Spark's analysis."""
 _NO_CONNECTOR = ("No FileSystem for scheme", "S3AFileSystem not found")
 _CONNECTOR_HINT = (
     "Spark writes there through Hadoop's connector: for s3a:// URLs --conf"
@@ -52,8 +58,9 @@ def spark_errors() -> Iterator[None]:
             raise ours from error
         if "Traceback" in str(error):  # of a Python worker that plans a read
             raise InputError(f"Spark cannot plan the read: {_cause(str(error))}") from error
-        unknown = "UNRESOLVED_COLUMN" in (error.getCondition() or "")
-        raise UsageError(_first_line(str(error)), hint=_COLUMNS_HINT if unknown else None) from error
+        condition = error.getCondition() or ""
+        hints = (each for name, each in _HINTS.items() if name in condition)
+        raise UsageError(_first_line(str(error)), hint=next(hints, None)) from error
     except (PySparkException, Py4JJavaError) as error:
         text = str(error)
         hint = _CONNECTOR_HINT if any(word in text for word in _NO_CONNECTOR) else None

@@ -16,9 +16,11 @@ stores from data frames. It is registered automatically where the package is ins
 `rmqtool.spark.register(spark)`. Install it with `pip install 'rmqtool[spark]'`.
 
 ```python
-messages = spark.read.format("rocketmq-store").option("subscribe", "Orders").load("/data/store")
-stream = spark.readStream.format("rocketmq-store").option("startingOffsets", "earliest").load("/data/store")
-rows.orderBy("storeTimestamp").write.format("rocketmq-store").mode("append").save("/data/new")
+source = spark.read.format("rocketmq-store")
+messages = source.option("subscribe", "Orders").load("/data/store")
+stream = spark.readStream.format("rocketmq-store").load("/data/store")
+sink = rows.orderBy("storeTimestamp").write.format("rocketmq-store")
+sink.mode("append").save("/data/new")
 ```
 
 If Kafka's source or rocketmq-spark has an option with the same meaning, the option has the same name here.
@@ -286,7 +288,8 @@ TABLES: Final = """
 The option `table` selects what is read. Besides messages, a store has consume queues and an index:
 
 ```python
-units = spark.read.format("rocketmq-store").option("table", "units").load("/data/store")
+source = spark.read.format("rocketmq-store")
+units = source.option("table", "units").load("/data/store")
 units.groupBy("topic", "queueId").count().show()
 ```
 
@@ -346,7 +349,8 @@ The data source is registered automatically if rmqtool is installed in Spark's P
 ```python
 import os, sys
 
-os.environ["PYSPARK_PYTHON"] = sys.executable  # set it before the session is created
+# before the session is created
+os.environ["PYSPARK_PYTHON"] = sys.executable
 ```
 
 ## Clusters
@@ -361,14 +365,16 @@ On YARN, with HADOOP_CONF_DIR set, unpack the archive for the driver too:
 
 ```sh
 mkdir -p env && tar xzf env.tar.gz -C env
-PYSPARK_PYTHON=./env/bin/python rmqtool spark-scan webhdfs://namenode:9870/rmq/store \\
+PYSPARK_PYTHON=./env/bin/python \\
+    rmqtool spark-scan webhdfs://namenode:9870/rmq/store \\
     --group-by topic --master yarn --conf spark.archives=env.tar.gz#env
 ```
 
 On Kubernetes, use an image with Spark and the environment; here both are at the same path:
 
 ```sh
-PYSPARK_PYTHON=/opt/rmqtool/bin/python rmqtool spark-scan s3://bucket/store --group-by topic \\
+PYSPARK_PYTHON=/opt/rmqtool/bin/python \\
+    rmqtool spark-scan s3://bucket/store --group-by topic \\
     --master k8s://https://cluster.example:6443 \\
     --conf spark.kubernetes.container.image=registry.example/spark-rmqtool \\
     --conf spark.driver.host="$(hostname -i)"
@@ -381,7 +387,8 @@ In the notebook, register the source:
 import rmqtool.spark
 
 rmqtool.spark.register(spark)
-spark.read.format("rocketmq-store").load("s3://bucket/store").groupBy("topic").count().show()
+messages = spark.read.format("rocketmq-store").load("s3://bucket/store")
+messages.groupBy("topic").count().show()
 ```
 
 For `spark-submit` of your own job, `rmqtool.spark.package.write_package` creates the zip file for

@@ -265,10 +265,14 @@ def _block(lines: Sequence[str]) -> str:
     return "\n".join(("```text", *lines, "```"))
 
 
+_PAGE_WIDTH = 77
+
+
 def _page_lines(row: Result) -> Iterator[str]:
     yield f"{row['name']}{' (in process)' if row['in_process'] else ''}"
     for each in row["contenders"]:
-        yield f"  {each['name'][:29]:29} {figure(row, each):36} {ratios_text(row, each):>8}".rstrip()
+        left, right = f"  {each['name'][:29]:29} {figure(row, each)}", ratios_text(row, each)
+        yield f"{left} {right:>{max(_PAGE_WIDTH - len(left) - 1, 0)}}".rstrip()
 
 
 def _page_point(axis: str, point: Result) -> str:

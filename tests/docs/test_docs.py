@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.main import get_command
 
 import rmqtool
 from rmqtool import Store, __version__, manpages
@@ -21,10 +22,12 @@ from rmqtool.cli import build_app
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.concepts_page import SPEED
 from rmqtool.commands.concepts_page import TEXT as CONCEPTS_TEXT
+from rmqtool.commands.pages import LITERAL_WIDTH, all_pages
 from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_STATUS
 from rmqtool.formats import STRUCTURES
+from rmqtool.page import Verbatim
 from rmqtool.problems import PROBLEMS
 from tests import ROOT
 from tests.docs.test_shape import names, project
@@ -71,6 +74,14 @@ def test_man_page_is_clean_under_groff(name: str) -> None:
     command = ["groff", "-man", "-ww", "-z"]
     result = subprocess.run(command, input=PAGES[name], capture_output=True, text=True, check=True)
     assert result.stderr == ""
+
+
+def test_pages_fit_a_terminal() -> None:
+    """A literal block is not broken into lines: none is wider than a terminal of 80 columns shows."""
+    for page in all_pages(get_command(build_app())):
+        for part in (part for section in page.all_sections() for part in section.parts):
+            for line in part.lines if isinstance(part, Verbatim) else ():
+                assert len(line) <= LITERAL_WIDTH, f"{page.name}: {line}"
 
 
 def test_every_command_format_and_problem_has_its_place() -> None:

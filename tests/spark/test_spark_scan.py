@@ -12,7 +12,7 @@ import pyarrow.dataset
 import pytest
 
 from rmqtool.check.verify import verify
-from rmqtool.errors import UsageError
+from rmqtool.errors import EXIT_USAGE, UsageError
 from rmqtool.read.store import Store
 from rmqtool.spark.scan_job import ScanRequest
 from rmqtool.spark.scan_job_sql import query_frame, reads_of
@@ -107,6 +107,12 @@ def test_counts_and_groups(run: Run, store: Path) -> None:
     times = run("spark-scan", store, "--group-by", "store_time,born_timestamp_ms").rows
     found = {(row["store_time"], row["born_timestamp_ms"]): row["count"] for row in times}
     assert found == Counter((row["store_time"], row["born_timestamp_ms"]) for row in rows)
+
+
+def test_an_unknown_view_leads_to_those_that_exist(run: Run, store: Path) -> None:
+    found = run("spark-scan", store, "--sql", "SELECT * FROM nosuch")
+    assert found.code == EXIT_USAGE
+    assert found.err.splitlines()[-1] == "  the views are messages, consume_queue, index_entries"
 
 
 def test_hours_and_days_of_a_zone(run: Run, store: Path) -> None:

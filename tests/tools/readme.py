@@ -54,7 +54,7 @@ class Example:
 
         With `binaries` it is run by what is installed there, else by the checkout.
         """
-        environment = {**os.environ, **SURROUNDINGS}
+        environment = {**os.environ, **SURROUNDINGS, "COLUMNS": "78"}  # what a page has room for
         python = sys.executable if binaries is None else str(binaries / "python")
         if binaries is None:
             environment["PYTHONPATH"] = str(ROOT)

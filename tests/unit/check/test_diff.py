@@ -36,7 +36,7 @@ from tests.support.trees import copy_tree, tree_rows, unchanged
 from tests.support.whole_store import keyed, write_config, write_whole
 from tests.unit.check.test_live import broker
 
-pytestmark = pytest.mark.sweep
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("unbroken")]
 
 Capture = pytest.CaptureFixture[str]
 

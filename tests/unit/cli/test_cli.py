@@ -659,7 +659,7 @@ def test_help_of_a_command_leads_from_examples_to_details(
             assert len(re.findall(rf"^  (?:-\w, )?{long}(?=[ ,\n])", options, re.MULTILINE)) == 1, long
 
 
-@pytest.mark.parametrize("name", guide.EXAMPLES)
+@pytest.mark.parametrize("name", sorted(guide.EXAMPLES.keys() - {"rmqtool"}))
 def test_examples_of_the_help_are_commands(name: str) -> None:
     """Each example runs its own command, with options and values that the command accepts."""
     group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
@@ -705,6 +705,29 @@ def test_unknown_page_leads_to_near_ones(capfd: pytest.CaptureFixture[str]) -> N
         assert hint in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "alias", "name", "value"),
+    [("lookup", "--limit", "--max", "1"), ("dump", "--offset", "--from-offset", "359")],
+)
+def test_an_option_takes_its_name_of_another_command(
+    cases: Library, capfd: pytest.CaptureFixture[str], command: str, alias: str, name: str, value: str
+) -> None:
+    """As two words or one; the help shows the name of the command alone."""
+    words = ["--key", "rty1"] if command == "lookup" else ["--limit", "2"]
+    found = []
+    for option in ([name, value], [alias, value], [f"{alias}={value}"]):
+        assert cli.main([command, str(cases.path("ok_540_clean")), *words, *option]) == EXIT_OK
+        found.append(capfd.readouterr().out)
+    assert found[0] == found[1] == found[2] and found[0]
+    assert cli.main([command, "--help"]) == EXIT_OK
+    assert f"{alias} " not in capfd.readouterr().out
+
+
+def test_a_missing_value_leads_to_the_help_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["spark-scan", "--sql"]) == EXIT_USAGE
+    assert capfd.readouterr().err.splitlines()[-1] == "  see 'rmqtool spark-scan --help'"
+
+
 def test_manual_opens_in_the_pager_of_a_terminal() -> None:
     """PAGER gets the page, with colours, at the width of the terminal."""
     output, status = on_terminal("sed s/^/paged:/", "help", "concepts")
@@ -721,6 +744,8 @@ def test_tables_go_through_the_pager_of_a_terminal(store_copy: Callable[[str], P
     table, _, notes = output.partition("rmqtool: times are of ")
     assert status == 0 and notes and "paged:" not in notes
     assert all(line.startswith("paged:") for line in table.splitlines()) and len(table.splitlines()) > 4
+    output, status = on_terminal("sed s/^/paged:/", "recover", store)
+    assert status == 0 and output.startswith("paged:store ")
     output, status = on_terminal("sed s/^/paged:/", "dump", store, "--limit", "2", "--json")
     assert status == 0 and "paged:" not in output and output.count('"physical_offset"') == 2
     output, status = on_terminal("sed s/^/paged:/", "append", store, "--create-topic", "--topic", "t",

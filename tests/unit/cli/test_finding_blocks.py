@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.finding_blocks import FindingBlocks
+from rmqtool.commands.finding_report import FindingBlocks
 from rmqtool.errors import EXIT_OK
 from rmqtool.problems import PROBLEMS
 from tests.support.stores import Library

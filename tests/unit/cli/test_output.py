@@ -416,6 +416,20 @@ def test_progress_on_request_is_plain_lines(
     ]
 
 
+def test_progress_of_a_long_job_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal and without --progress; --no-progress and -q keep it silent."""
+    for output, lines in ((Output(), 2), (Output(progress=False), 0), (Output(quiet=True), 0)):
+        clock = [0.0]
+        monkeypatch.setattr("rmqtool.terminal.time.monotonic", lambda clock=clock: clock[0])
+        with output.progress("spark", 100, line_seconds=10) as bar:
+            for _ in range(25):
+                clock[0] += 1
+                bar.advance(1)
+        assert len(capsys.readouterr().err.splitlines()) == lines
+
+
 def test_a_bar_without_a_measurement_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan that took two seconds was shown with 1 kB/s and 52 minutes left."""
     clock = [0.0]
@@ -547,3 +561,19 @@ def test_rows_in_a_pipe_clear_the_progress(monkeypatch: pytest.MonkeyPatch) -> N
         os.dup2(saved, 1)
         for descriptor in (saved, reading, writing):
             os.close(descriptor)
+
+
+def test_text_of_an_object_is_broken_in_a_pipe_too(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between words, at COLUMNS or 80; tables and command lines stay whole."""
+    words, command = "word " * 40, f"next         rmqtool recover {'s' * 80}"
+    table = Output.table_lines([{"topic": "t" * 90, "body": "b"}], ("topic", "body"))
+    for columns in ("80", "60"):
+        monkeypatch.setenv("COLUMNS", columns)
+        Output().write_object({}, [f"verdict      {words}", f"{'':13}{words}", command, *table])
+        lines = capsysbinary.readouterr().out.decode().splitlines()
+        broken = lines[: -len(table) - 1]
+        assert lines[-len(table) - 1 :] == [command, *table]
+        assert " ".join(broken).split() == ["verdict", *words.split() * 2]
+        assert int(columns) - 5 <= max(map(len, broken)) <= int(columns)

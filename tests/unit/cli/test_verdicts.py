@@ -43,6 +43,8 @@ from tests.support.stores import Library
 from tests.support.sweep import in_sweeps
 from tests.support.whole_store import keyed, write_whole
 
+pytestmark = pytest.mark.usefixtures("unbroken")
+
 Capture = pytest.CaptureFixture[str]
 StoreCopy = Callable[[str], Path]
 

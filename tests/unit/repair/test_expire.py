@@ -34,6 +34,8 @@ from tests.support.disk_calls import watched
 from tests.support.stores import Library, case
 from tests.support.trees import copy_tree, tree_rows
 
+pytestmark = pytest.mark.usefixtures("unbroken")
+
 AGED = ("00000000000000000000", "00000000000001048576")
 START = 2 << 20  # where the log begins without the aged files
 VERSIONS = ("497", "533", "540")

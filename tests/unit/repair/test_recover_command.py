@@ -24,6 +24,8 @@ from rmqtool.problems import COPY_CONFIG
 from tests.support.recover_checks import codes
 from tests.support.stores import Library
 
+pytestmark = pytest.mark.usefixtures("unbroken")
+
 StoreCopy = Callable[[str], Path]
 Unchanged = Callable[[Path], AbstractContextManager[None]]
 
