@@ -15,6 +15,7 @@ from rmqtool.lazy_pattern import pattern
 _MANUALS = {1: "User commands", 5: "File formats", 7: "Overview"}
 _ROFF = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti"}
 _MARKS = pattern(r"`([^`]+)`|\*([^*\s]+)\*")
+_WORDS = pattern(r"(?:`[^`]+`|\*[^*\s]+\*|\S)+")
 _BOLD, _CODE, _PLACEHOLDER = "1", "36", "32"  # colours of a terminal
 _INDENT = 2
 _TEXT_COLUMN = 26  # where the texts of entries begin at most; a longer term has a line of its own
@@ -163,7 +164,7 @@ def _part_lines(part: Part, width: int, column: int, *, colour: bool) -> Iterato
         case Paragraph(text):
             yield from _wrapped([text], width, _INDENT)
         case Usage(text):
-            yield " " * _INDENT + _term(text, colour=colour)
+            yield from _usage_lines(text, width, colour=colour)
         case Verbatim(texts):
             yield from (" " * _INDENT + text if text else "" for text in texts)
         case Entry(term, texts):
@@ -187,6 +188,23 @@ def _wrapped(texts: Sequence[str], width: int, indent: int) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+def _usage_lines(text: str, width: int, *, colour: bool) -> Iterator[str]:
+    """The words of a usage, of which a marked one may have spaces; later lines are indented twice."""
+    line, taken = "", 0
+    for word in _WORDS.findall(text):
+        length = len(_term(word, colour=False))
+        if line and taken + 1 + length > width:
+            yield line
+            line = ""
+        indent = 2 * _INDENT if taken else _INDENT
+        line, taken = (
+            (f"{line} {_term(word, colour=colour)}", taken + 1 + length)
+            if line
+            else (" " * indent + _term(word, colour=colour), indent + length)
+        )
+    yield line
 
 
 def _term(text: str, *, colour: bool) -> str:

@@ -27,7 +27,7 @@ from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_STATUS
 from rmqtool.formats import STRUCTURES
-from rmqtool.page import Verbatim
+from rmqtool.page import Verbatim, lines
 from rmqtool.problems import PROBLEMS
 from tests import ROOT
 from tests.docs.test_shape import names, project
@@ -77,11 +77,13 @@ def test_man_page_is_clean_under_groff(name: str) -> None:
 
 
 def test_pages_fit_a_terminal() -> None:
-    """A literal block is not broken into lines: none is wider than a terminal of 80 columns shows."""
+    """Of 80 columns: literal blocks, which are not broken, and all others, except for a long word."""
     for page in all_pages(get_command(build_app())):
         for part in (part for section in page.all_sections() for part in section.parts):
             for line in part.lines if isinstance(part, Verbatim) else ():
                 assert len(line) <= LITERAL_WIDTH, f"{page.name}: {line}"
+        for line in lines(page.all_sections(), 80):
+            assert len(line) <= 80 or max(map(len, line.split())) > 50, f"{page.name}: {line}"
 
 
 def test_every_command_format_and_problem_has_its_place() -> None:

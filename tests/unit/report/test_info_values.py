@@ -29,6 +29,8 @@ from tests.support.stores import Library, case, real_cases
 from tests.support.trees import unchanged
 from tests.support.whole_store import keyed, write_whole
 
+pytestmark = pytest.mark.usefixtures("unbroken")
+
 GIB = 1 << 30
 Info = dict[str, Any]
 
