@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,10 @@ _NAMED = 8  # topics that are listed
 
 
 class FindingReport:
-    """Reports findings on stderr: the first ones one by one, the others as a count."""
+    """Reports findings on stderr: the first ones one by one, the others as a count.
+
+    On a terminal the sentence is below the code and the place, as in a block; elsewhere each is one line.
+    """
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
@@ -54,8 +58,12 @@ class FindingReport:
         reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
         if expected is not None:
             reason = f"{expected} bytes expected"
-        text = f"{problem.code} {problem.message}" + (f" ({reason})" if reason else "")
-        print_error(f"rmqtool: {problem.severity}: {text}: {', '.join(place)}")
+        text = problem.message + (f" ({reason})" if reason else "")
+        if sys.stderr is not None and sys.stderr.isatty():
+            print_error(f"rmqtool: {problem.severity}: {problem.code} {', '.join(place)}")
+            print_error(f"  {text}")
+        else:
+            print_error(f"rmqtool: {problem.severity}: {problem.code} {text}: {', '.join(place)}")
 
     def exit_code(self) -> int:
         """Return the exit code for all findings; print how many were not shown."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.finding_report import FindingBlocks
-from rmqtool.errors import EXIT_OK
-from rmqtool.problems import PROBLEMS
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.problems import BY_CODE, PROBLEMS
 from tests.support.stores import Library
 
 
@@ -58,3 +59,17 @@ def test_the_list_of_problems(capfd: pytest.CaptureFixture[str], monkeypatch: py
     for each in PROBLEMS:
         assert f"{each.severity.upper()}: {each.code} {each.name} {each.message} broker" in words
         assert " ".join(each.reaction.split()) in words
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_findings_of_dump(
+    cases: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """In one line that can be searched; on a terminal the sentence is below the place."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert main(["dump", str(cases.path("gap_cl08_zeroed_page"))]) == EXIT_FINDINGS
+    lines = [line for line in capsys.readouterr().err.splitlines() if "CL08" in line or line.startswith("  ")]
+    assert lines[0].startswith("rmqtool: error: CL08 ")
+    assert lines[0].startswith("rmqtool: error: CL08 commitlog/") is terminal
+    if terminal:
+        assert lines[1] == f"  {BY_CODE['CL08'].message}"
