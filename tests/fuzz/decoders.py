@@ -321,7 +321,7 @@ def _columns(frames: Frames) -> None:
         texts.are_utf8(ranges)
         property_ranges.split_keys(ranges)
         texts.gather(ranges)
-    property_ranges.property_crc_wrong(frames)
+    property_ranges.status_of_ends(frames)
     texts.gather(texts.bodies(frames))
     texts.hosts(frames, born=True)
     texts.offset_message_ids(frames)

@@ -18,6 +18,8 @@ from tests.support.diffs import Pair, diff_of, run
 from tests.support.records import record
 from tests.support.whole_store import keyed, write_config, write_whole
 
+pytestmark = pytest.mark.usefixtures("unbroken")
+
 Capture = pytest.CaptureFixture[str]
 Committed = dict[str, tuple[int | None, int | None]]  # offsets of A and B by group
 
