@@ -204,7 +204,7 @@ def start_sentences(
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
     if offsets_lost and not is_said:
-        yield f"But the{OFFSETS_ARE_LOST.removeprefix('The')}" if safe else OFFSETS_ARE_LOST
+        yield f"But {OFFSETS_ARE_LOST[0].lower()}{OFFSETS_ARE_LOST[1:]}" if safe else OFFSETS_ARE_LOST
 
 
 def cost_of_start(row: Row) -> str:

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
@@ -270,8 +270,9 @@ class Output:
         raise SystemExit(EXIT_OK)
 
     def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
-        """Writes one object: as JSON, or as `text` (lines without their ends), on a terminal through a pager.
+        """Writes one object: as JSON, or as `text` (lines without their ends).
 
+        Text that is longer than the screen of a terminal goes through a pager.
         Text is broken between words, elsewhere at the columns of a terminal too: people read it in a pager.
         Without `text` the object's own names are shown, nested ones indented. A severity at the beginning of
         a line has its colour.
@@ -280,12 +281,16 @@ class Output:
             self._write(json_text(value, indented=True) + "\n")
             self._flush()
             return
-        width = shutil.get_terminal_size().columns if self._terminal or text is not None else None
-        with self._paged():
-            for line in _text_lines(value) if text is None else text:
-                pieces = [escape(line)] if isinstance(line, TableLine) else filled(escape(line), width)
-                shown = "".join(f"{piece}\n" for piece in pieces)
-                self._write(coloured(shown) if self._colour else shown)
+        size = shutil.get_terminal_size()
+        width = size.columns if self._terminal or text is not None else None
+        shown = [
+            [escape(line)] if isinstance(line, TableLine) else filled(escape(line), width)
+            for line in (_text_lines(value) if text is None else text)
+        ]
+        with self._paged() if sum(map(len, shown)) >= size.lines else nullcontext():
+            for pieces in shown:
+                lines = "".join(f"{piece}\n" for piece in pieces)
+                self._write(coloured(lines) if self._colour else lines)
             self._flush()
 
     def write_lines(self, lines: Iterable[str]) -> None:

@@ -312,6 +312,7 @@ def test_default_is_a_table_and_no_colour_is_honoured(
     def lines() -> None:
         monkeypatch.delenv("NO_COLOR")
         monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("PAGER", "cat")
         Output().write_object({}, ["error        CL21 x", "ERROR, certain: y", "errors 3", "Note that"])
 
     assert on_terminal(lines, monkeypatch) == (

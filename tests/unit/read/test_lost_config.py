@@ -137,7 +137,7 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     said = " ".join(warnings.split())
     assert code == 1 and "nothing that recover can repair: see the warnings" in said
     assert "consumeFromWhere" in said and "from a slave" in said and "delivered again" in said
-    assert "ommitted offsets of groups are lost" in " ".join(verdict.split())
+    assert "But committed offsets of groups are lost" in " ".join(verdict.split())
     _, out, _ = run(capsys, "recover", root, "--format", "json")
     assert [text[:4] for text in json.loads(out)["warnings"]] == ["CF07", "CF08"]
     shutil.rmtree(root / "config")
