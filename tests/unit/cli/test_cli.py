@@ -744,8 +744,6 @@ def test_tables_go_through_the_pager_of_a_terminal(store_copy: Callable[[str], P
     table, _, notes = output.partition("rmqtool: times are of ")
     assert status == 0 and notes and "paged:" not in notes
     assert all(line.startswith("paged:") for line in table.splitlines()) and len(table.splitlines()) > 4
-    output, status = on_terminal("sed s/^/paged:/", "doctor", "--all", store)
-    assert output.startswith("paged:verdict ")
     output, status = on_terminal("sed s/^/paged:/", "recover", store)
     assert status == 0 and output.startswith("store ")  # it fits the screen
     output, status = on_terminal("sed s/^/paged:/", "dump", store, "--limit", "2", "--json")

@@ -564,6 +564,19 @@ def test_rows_in_a_pipe_clear_the_progress(monkeypatch: pytest.MonkeyPatch) -> N
             os.close(descriptor)
 
 
+@pytest.mark.parametrize(("count", "begins"), [(20, "x\n"), (60, "paged:x\n")])
+def test_text_longer_than_the_screen_goes_through_the_pager(
+    count: int, begins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write() -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("PAGER", "sed s/^/paged:/")
+        monkeypatch.setenv("LINES", "24")
+        Output().write_object({}, ["x"] * count)
+
+    assert on_terminal(write, monkeypatch) == begins * count
+
+
 def test_text_of_an_object_is_broken_in_a_pipe_too(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
