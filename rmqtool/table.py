@@ -183,7 +183,11 @@ class Table:
             else:
                 self._leave_out(least)
             limits = self._limits(self._width)
-        if limits is None:  # a later block, or a single column: nothing else can be cut
+        if limits is None:  # a later block, which can leave out no column
+            for column in self._columns:
+                column.is_tight = True
+            limits = self._limits(self._width)
+        if limits is None:  # nothing else can be cut
             limits = [column.floor if column.is_text else column.width for column in self._columns]
         for column, limit in zip(self._columns, limits, strict=True):
             column.width = limit

@@ -746,6 +746,8 @@ def test_tables_go_through_the_pager_of_a_terminal(store_copy: Callable[[str], P
     assert all(line.startswith("paged:") for line in table.splitlines()) and len(table.splitlines()) > 4
     output, status = on_terminal("sed s/^/paged:/", "recover", store)
     assert status == 0 and output.startswith("store ")  # it fits the screen
+    output, status = on_terminal("sed s/^/paged:/", "expire", store, "--all")
+    assert output.startswith("paged:")
     output, status = on_terminal("sed s/^/paged:/", "dump", store, "--limit", "2", "--json")
     assert status == 0 and "paged:" not in output and output.count('"physical_offset"') == 2
     output, status = on_terminal("sed s/^/paged:/", "append", store, "--create-topic", "--topic", "t",

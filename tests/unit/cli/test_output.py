@@ -233,6 +233,7 @@ _LONG = st.integers(-(1 << 63), (1 << 63) - 1)
     st.integers(60, 200),
 )
 @example([(0, "", "", "")], [(0, "", "0\x1f\x1f\x1f\x08\u17be\x1f", "0\x1f\x1f\x1f")], 60)
+@example([(0, "", "", "")], [(0, "", "", "0" * 8 + "\x1f\x1f\x1f\x08"), (0, "0" * 12, "", "")], 60)
 def test_no_line_is_wider_than_the_terminal(first: list[object], second: list[object], width: int) -> None:
     """Whatever the texts are, in every block."""
     names = ("physical_offset", "topic", "body", "status")
@@ -562,19 +563,6 @@ def test_rows_in_a_pipe_clear_the_progress(monkeypatch: pytest.MonkeyPatch) -> N
         os.dup2(saved, 1)
         for descriptor in (saved, reading, writing):
             os.close(descriptor)
-
-
-@pytest.mark.parametrize(("count", "begins"), [(20, "x\n"), (60, "paged:x\n")])
-def test_text_longer_than_the_screen_goes_through_the_pager(
-    count: int, begins: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write() -> None:
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("PAGER", "sed s/^/paged:/")
-        monkeypatch.setenv("LINES", "24")
-        Output().write_object({}, ["x"] * count)
-
-    assert on_terminal(write, monkeypatch) == begins * count
 
 
 def test_text_of_an_object_is_broken_in_a_pipe_too(
