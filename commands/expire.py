@@ -130,10 +130,10 @@ def expire(
     always kept. A warning says if --until-free cannot be reached.
 
     The plan counts the messages that groups have not consumed, and delayed, half and timer messages that
-    are still pending. If there are any, --apply needs --force. For messages of topics that no group has
-    ever read there is only a warning, because broadcasting consumers commit no offset. If
-    consumerOffset.json is missing, empty or damaged and has no .bak, it is unknown which groups still
-    need messages, and --apply needs --force too. Files of a store in use are never deleted. An
+    are still pending. If there are any, --apply needs --force. For messages of topics for which no group has
+    an offset there is only a warning, because broadcasting consumers commit none. If consumerOffset.json is
+    missing, empty or damaged and has no .bak, or offsets of some groups are still lost, it is unknown which
+    groups need messages, and --apply needs --force too. Files of a store in use are never deleted. An
     interrupted run leaves a sound store; rerun the command to complete it.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
@@ -732,8 +732,8 @@ def _unread_topic_lines(found: Row, *, everything: bool) -> Iterator[str]:
         return
     total = sum(row["messages"] for row in rows)
     yield (
-        f"warning      {counted(total, 'message')} of {counted(len(rows), 'topic')} that no group has ever"
-        f" read {_go(found, total)} (broadcasting consumers commit no offset here)"
+        f"warning      {counted(total, 'message')} of {counted(len(rows), 'topic')} for which no group"
+        f" has an offset {_go(found, total)} (broadcasting consumers commit none here)"
         + ("" if found["applied"] else "; that alone does not need --force")
     )
     yield from _table(rows, _TOPIC_COLUMNS, "topics", None if everything else _ROWS_SHOWN)

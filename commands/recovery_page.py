@@ -322,7 +322,7 @@ replaces.
 why, and which messages groups have not consumed yet. `--until-free 100G --apply --archive DIR` first copies
 the files to DIR, which should be on another disk; without `--archive` they are lost. Messages that a group
 has not consumed, and pending delayed, half and timer messages, are not deleted without `--force`. For a
-topic that no group has ever read, the plan only warns and gives the number of messages: read the plan
+topic for which no group has an offset, the plan only warns and gives the number of messages: read the plan
 before `--apply`. If consumerOffset.json is lost, it is unknown which groups still need messages, and
 `--apply` is refused too. Stop the broker before `--apply`.
 

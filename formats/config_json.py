@@ -35,7 +35,8 @@ subscriptionGroup.json: dataVersion and subscriptionGroupTable, by group: groupN
 retryQueueNums, retryMaxTimes and more; on 5.x forbiddenTable.
 
 consumerOffset.json: offsetTable, by topic@group and queue id: the next queue offset to consume. On 5.x
-dataVersion and groupTopicMap, which is never read.
+dataVersion and groupTopicMap, which is never read. rmqtool reset-offset adds rmqtoolOffsetsLost if offsets
+were lost before; a broker ignores this field, and writes the file without it.
 
 delayOffset.json: offsetTable, by delay level from 1: the next offset to deliver in queue level - 1 of
 SCHEDULE_TOPIC_XXXX. On 5.x dataVersion.

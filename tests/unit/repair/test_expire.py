@@ -723,12 +723,12 @@ def test_topics_that_nobody_reads_are_warned_of(
     text = capsys.readouterr().out
     count = planned(root, now).losses.without_group
     assert count["pubTopicOne"] == 1400 and count["%DLQ%g"] > 0 and "pub-Topic_Four" not in count
-    total = f"{sum(count.values())} messages"
-    assert f"warning      {total} of {len(count)} topics that no group has ever read would be deleted" in text
+    total = f"{sum(count.values())} messages of {len(count)} topics"
+    assert f"warning      {total} for which no group has an offset would be deleted" in text
     assert "\nrefused" not in text
     assert main(["expire", str(root), "--at", str(now), "--tz", "UTC", "--apply"]) == 0
     text = capsys.readouterr().out
-    assert f"warning      {total} of {len(count)} topics that no group has ever read were deleted" in text
+    assert f"warning      {total} for which no group has an offset were deleted" in text
     assert "2 of 4 log files were deleted" in text and "goes" not in text and "stays  " not in text
 
 
