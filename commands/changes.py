@@ -90,7 +90,7 @@ def note_next(
         return
     plan = change.plan or change.write_plan
     if plan is not None and words:  # with other sizes the plan would be another one
-        first, words = f"with {' '.join(words)} the plan has to be made again;", ()
+        first, words = f"{first} with {' '.join(words)} the plan has to be made again;".lstrip(), ()
     left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []
     line = given.line(*of_file, *words, "--apply", without=left_out)

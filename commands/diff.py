@@ -324,8 +324,8 @@ def _offset_text(each: Row) -> str:
         return f"{text}One of the two names other messages; with {each['fits_a']} the group skips none"
     text += f"{each['fits_a']} fits A, {each['fits_b']} fits B"
     for name in "ab":
-        again, other = (each[name] or 0) - each["parts_at"], _OTHER[name].upper()
-        if again > 0:
+        again, other = each[f"fits_{name}"] - each["parts_at"], _OTHER[name].upper()
+        if again > 0 and (each[name] or 0) > each["parts_at"]:
             text += f". In {other} {each[name]} names another message; if {other} stays, the group receives"
             text += f" {counted(again, 'message')} of {name.upper()} again"
     return text

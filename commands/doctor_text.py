@@ -45,6 +45,9 @@ def verdict(found: Examination) -> Iterator[str]:
         yield LOG_NOT_FOUND
     if found.config_lost:
         yield config_lost_sentence(each.name for each in found.diagnoses)
+        if files := [each.name for each in found.diagnoses if each.name in _PUT_BACK]:
+            codes = ", ".join(files)
+            yield f"Files of the log are missing or too short ({codes}): put copies of them back too."
     if errors:
         others = f" Also {' and '.join(counts)}." if counts else ""
         yield f"Act now: {counted(errors, 'error')}.{others}"

@@ -423,7 +423,7 @@ def _archive_lines(found: Row) -> Iterator[str]:
     yield f"restore      {found['restore']}"
     yield (
         f"{'':<13}only while no broker runs, with fileReservedTime raised: otherwise it deletes the files"
-        f" again; for single log files see {Path(folder) / 'README.txt'}"
+        " again; README.txt in the archive says how to restore single log files"
     )
 
 
@@ -456,7 +456,8 @@ def _free_lines(found: Row, command: Callable[..., str]) -> Iterator[str]:
     if unused is not None:
         group, topic = unused["group"], unused["topic"]
         skip = command("reset-offset", "--group", group, "--topic", topic, "--from", "latest")
-        yield f"{'':<13}if group {shortened(group)} is no longer used, let it skip them: {skip}"
+        yield f"{'':<13}if group {shortened(group)} is no longer used, let it skip them:"
+        yield f"{'run':<13}{skip}"
 
 
 def _needed_by(needed: Row) -> str:

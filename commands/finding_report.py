@@ -58,7 +58,7 @@ class FindingReport:
         reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
         if expected is not None:
             reason = f"{expected} bytes expected"
-        text = problem.message + (f" ({reason})" if reason else "")
+        text = (finding.message or problem.message) + (f" ({reason})" if reason else "")
         if sys.stderr is not None and sys.stderr.isatty():
             print_error(f"rmqtool: {problem.severity}: {problem.code} {', '.join(place)}")
             print_error(f"  {text}")

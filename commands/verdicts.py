@@ -458,7 +458,10 @@ def _unknown_groups(found: Row) -> Iterator[str]:
         f" {listed(unknown['reasons'])}."
     )
     if not found["applied"]:
-        yield "First restore consumerOffset.json from a slave or a backup."
+        yield (
+            "First restore consumerOffset.json from a slave or a backup, or set the offsets of each group:"
+            " rmqtool reset-offset."
+        )
 
 
 # diff

@@ -240,7 +240,8 @@ class Table:
         """Takes out columns that say the same in each row; what later blocks say is added to `alike`."""
         for column in [each for each in self._columns if each.header in _ALIKE]:
             texts = set(column.texts)
-            if len(column.texts) > 1 and len(texts) == 1 and self._is_narrow(width, whole=True):
+            is_alike = len(column.texts) > 1 and len(texts) == 1 and len(self._columns) > 1
+            if is_alike and self._is_narrow(width, whole=True):
                 self._columns.remove(column)
                 self._alike.append(column)
                 self.alike[column.header] = [*texts]

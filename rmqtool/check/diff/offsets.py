@@ -111,7 +111,8 @@ def committed_offsets(a: Operand, b: Operand, own_a: OwnByQueue, own_b: OwnByQue
         firsts = [own[key].first for own in (own_a, own_b) if key in own]
         parts_at = min(firsts, default=None)
         one, other = (known.get((topic, group), {}).get(queue_id) for known in (known_a, known_b))
-        fits = _fitting(one, _end(a, key), other, parts_at), _fitting(other, _end(b, key), one, parts_at)
+        in_a, in_b = min(one or 0, _end(a, key)), min(other or 0, _end(b, key))
+        fits = _fitting(in_a, in_b, parts_at), _fitting(in_b, in_a, parts_at)
         if parts_at is not None and one == other and (one or 0) > parts_at:
             fits = parts_at, parts_at
         found.append(CommittedOffset(group, topic, queue_id, one, other, parts_at, *fits))
@@ -125,7 +126,6 @@ def _end(side: Operand, key: Key) -> int:
     return 0 if span is None else span.max_offset
 
 
-def _fitting(mine: int | None, end: int, other: int | None, parts_at: int | None) -> int:
-    """The offset that fits a store whose queue ends at `end`, by its own offset and that of the other."""
-    common = other or 0 if parts_at is None else min(other or 0, parts_at)
-    return max(min(mine or 0, end), common)
+def _fitting(mine: int, other: int, parts_at: int | None) -> int:
+    """The offset that fits a store, by its own offset and that of the other, each within its queue."""
+    return max(mine, other if parts_at is None else min(other, parts_at))

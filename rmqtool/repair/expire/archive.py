@@ -136,10 +136,12 @@ def _readme(places: Places, folder: Path, expired: Sequence[FileDecision]) -> It
     if newest:
         yield ""
         yield "To restore single log files: the commit log must not have a gap. So begin with the newest one,"
-        yield "which ends where the log of the store begins, and go on with the one before it. Then copy the"
-        yield "queue and index files, without which no consumer and no query by key finds the messages."
+        yield "which ends where the log of the store begins, and go on with the one before it."
         yield f"    {command_line('cp', '-an', folder / newest[0], places.path(newest[0]).parent)}/"
-        yield f"    {restore_line(folder, places.root, log=False)}"
+        if others := restore_line(folder, places.root, log=False):
+            yield "Then copy the queue and index files, without which no consumer and no query by key finds"
+            yield "the messages."
+            yield f"    {others}"
         yield f"    {from_anywhere(places, 'verify')}"
     if (folder / "outside").is_dir():
         yield ""
@@ -149,10 +151,11 @@ def _readme(places: Places, folder: Path, expired: Sequence[FileDecision]) -> It
 def restore_line(folder: Path, root: Path, *, log: bool = True) -> str:
     """The line for a shell that copies the files of an archive back to the store at `root`, if it lacks them.
 
-    Without `log`, only those of queues, index and timer log.
+    Without `log`, only those of queues, index and timer log; empty if there are none.
     """
     parts = [folder / name for name in FOLDERS if name != "commitlog" or log]
-    return command_line("cp", "-an", *(argument(part) for part in parts if part.is_dir()), argument(root))
+    there = [argument(part) for part in parts if part.is_dir()]
+    return command_line("cp", "-an", *there, argument(root)) if there else ""
 
 
 def _free_name(folder: Path, stem: str) -> Path:

@@ -485,7 +485,7 @@ def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
         missing = where_offsets_were(layout, unread)
-        yield f"{missing}: the committed offsets are unknown; see rmqtool verify (CF08)"
+        yield f"{missing}; see rmqtool verify (CF08)"
         return
     yield from (f"no group has an offset for topic {topic}" for topic in unread)
 
@@ -493,11 +493,13 @@ def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator
 def _without_offsets(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator[str]:
     """A note on the groups of subscriptionGroup.json that have neither an offset nor a retry topic here."""
     known = {each.group for each in lags if each.group is not None}
+    are_lost = any("offsets_missing" in each.status for each in lags)  # retry topics were not asked then
     others = sorted(configured_groups(layout) - known)
     if others:
         more = f" and {len(others) - _GROUPS_NAMED} more" if len(others) > _GROUPS_NAMED else ""
         names = ", ".join(others[:_GROUPS_NAMED])
-        neither = "with neither an offset nor a retry topic" if known else "without any offset"
+        is_asked = bool(known) and not are_lost
+        neither = "with neither an offset nor a retry topic" if is_asked else "without any offset"
         yield f"groups of subscriptionGroup.json {neither}: {names}{more}"
 
 

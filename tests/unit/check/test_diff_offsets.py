@@ -70,6 +70,7 @@ def committed(root: Path, topic: str, group: str) -> int:
         ("TopicTest", 30, 30, (PARTS_AT, PARTS_AT)),  # in one of them it names messages of the other
         ("Other", 6, 6, None),
         ("Other", 2, 6, (6, 6)),
+        ("Other", 99, 4, (6, 6)),  # no queue has that many
     ],
 )
 def test_offsets_that_fit(

@@ -565,6 +565,14 @@ def test_rows_in_a_pipe_clear_the_progress(monkeypatch: pytest.MonkeyPatch) -> N
             os.close(descriptor)
 
 
+@pytest.mark.parametrize("label", ["next", "undo", "run", "restore"])
+def test_command_lines_stay_whole(label: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """They are pasted into a shell: a part of one may do harm."""
+    line = f"{label:<13}cp -an {'a b ' * 40}"
+    Output().write_object({}, [line])
+    assert capsysbinary.readouterr().out.decode() == f"{line}\n"
+
+
 def test_text_of_an_object_is_broken_in_a_pipe_too(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

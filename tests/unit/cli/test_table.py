@@ -234,3 +234,11 @@ def test_a_body_keeps_its_room_beside_long_tags() -> None:
     line = Table(("topic", "tags", "body"), width=80).lines([row])[-1]
     topic, tags, body = line.split()
     assert topic == row["topic"] and len(tags) >= 16 and len(body) >= 24
+
+
+def test_the_last_column_stays() -> None:
+    """A query may name its only column as those that make room for others."""
+    rows = [{"matched": "k" * 120} for _ in range(2)]
+    assert "k" in Table(("matched",), width=80).lines(rows)[-1]
+    pairs = [{"found_by": "i" * 90, "matched": "k" * 90} for _ in range(2)]
+    assert len(Table(("found_by", "matched"), width=80).lines(pairs)) >= 3  # noqa: PLR2004

@@ -614,7 +614,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
     assert f"\nnext         rmqtool expire {root} --before 1048576\n" in text
-    assert f"let it skip them: rmqtool reset-offset {root} --group " in text
+    assert f"let it skip them:\nrun          rmqtool reset-offset {root} --group " in text
 
 
 def test_what_goes_at_the_next_delete_when(
@@ -874,7 +874,7 @@ def test_archive_is_named_and_can_be_copied_back(
     text = capsys.readouterr().out
     assert f"archive      5 files, listed in {manifest}\n" in text
     (restore,) = (line.split(None, 1)[1] for line in text.splitlines() if line.startswith("restore "))
-    assert f"see {archive}/README.txt\n" in text
+    assert "README.txt in the archive says how to restore single log files" in text
     assert f"\n    {restore}\n    rmqtool verify {root}\n" in (archive / "README.txt").read_text()
     subprocess.run(restore, shell=True, check=True)
     assert {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"} == before
