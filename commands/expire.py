@@ -347,7 +347,7 @@ def _next(
     if kept is None:
         return f"; to delete {them}: {line}"
     lost = "" if archive is not None else f" (DIR on another disk; without --archive {are} lost)"
-    return f"; to copy {them} to {kept} and then delete {them}: {line}{lost}"
+    return f"; to copy {them} to {kept} and then delete {them}{lost}: {line}"
 
 
 def _exit_code(expiry: Expiry, *, applied: bool) -> int:

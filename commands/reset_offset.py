@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.reset_offset import Planned, Request
 
 _GROUPS_SHOWN = 10
+_START = "start the broker, then the consumers"
 _IN_PLAN = ("group", "topic", "exclude_topic", "queue", "since", "from_", "tz")
 COLUMNS = (
     "state", "group", "topic", "queue_id", "committed_offset", "new_offset", "again_messages",
@@ -178,7 +179,9 @@ def _apply(
     _notes(planned, output, zone)
     if applied is not None and applied.backup is not None:
         count = counted(sum(reset.is_change for reset in planned.resets), "offset")
-        output.note(f"rmqtool: {count} set; start the broker, then the consumers")
+        others = counted(len(planned.without), "other group")
+        then = f"set those of the {others} before the broker starts" if planned.without else _START
+        output.note(f"rmqtool: {count} set; {then}")
         changes.note_undo_command(output, store, applied.backup)
     with store.open() as opened:
         return worst_exit_code(_left(planned), _unknown(opened, planned))

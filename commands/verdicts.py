@@ -600,9 +600,8 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover") -> list[str]:
     sentences += _without_files(without, recover)
     rest = len(lags.keys() - known - without.keys())
     if rest:
-        known_by = "its retry topic" if rest == 1 else "their retry topics"
-        more = counted(rest, "more group")
-        sentences.append(f"The lag of {more} is unknown: without an offset, known only by {known_by}.")
+        has = "it has no offset, but a retry topic" if rest == 1 else "they have no offset, but retry topics"
+        sentences.append(f"The lag of {counted(rest, 'more group')} is unknown: {has}.")
     return sentences
 
 

@@ -199,7 +199,8 @@ def _next_texts(
     if line == recover:
         copied = "" if opened.is_local else ", copied to a local disk"
         if is_store:
-            yield f"to see what a broker's start would do, and to repair the store{copied}: {recover}"
+            what = "before a broker starts, see what its start would do, and repair the store"
+            yield f"{what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
         yield f"no command repairs this; what to do by hand: {line}"

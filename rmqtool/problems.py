@@ -127,7 +127,7 @@ _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
 LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitlog DIR or --broker-conf FILE"
 """What to ask first where a store has queues or an index, but no commit log."""
 COPY_CONFIG = (
-    "while the broker is stopped, copy it to config/ from a backup, from the host that the store came from, or"
+    "while the broker is stopped, copy the file to config/ from a backup, from the host that the store came from, or"
     " from a slave; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"
 )
 _LEDGER_STOP = "if it is in the newest three files, the next start ends the log here and all later entries are lost; otherwise the broker does not detect it"

@@ -74,7 +74,10 @@ class StateFiles:
         descriptor = disk.open_file(self._path)
         try:
             # A 4.x broker leaves the last two fields as it finds them.
-            disk.write(descriptor, data[: 8 * self._profile.checkpoint_fields], 0, self._path)
+            times = data[: 8 * self._profile.checkpoint_fields]
+            # The same times again would change the file's time: a repair could no longer be undone.
+            if os.pread(descriptor, len(times), 0) != times:
+                disk.write(descriptor, times, 0, self._path)
             disk.sync(descriptor, self._path)
         finally:
             os.close(descriptor)

@@ -190,7 +190,7 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
 def test_verify_does_not_lead_back_to_a_recover_that_repairs_nothing(torn_copy: Path, capfd: Capture) -> None:
     """What is left after the repair cannot be repaired: verify says so, and what it means."""
     _, _, err = run(capfd, "verify", torn_copy)
-    assert "to repair the store: rmqtool recover" in err
+    assert "and repair the store: rmqtool recover" in err
     assert run(capfd, "recover", torn_copy, "--apply")[0] == 0
     code, _, err = run(capfd, "verify", torn_copy)
     assert code == 1 and "rmqtool recover" not in err
@@ -425,7 +425,7 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert cure(["UN01", "CL01"], "RECOVER") is None
     assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
     (root / "commitlog/stray").touch()
-    assert run(capfd, "verify", root)[2].endswith(f"to repair the store: rmqtool recover {root}\n")
+    assert run(capfd, "verify", root)[2].endswith(f"and repair the store: rmqtool recover {root}\n")
 
 
 def cut_log(root: Path) -> None:
@@ -580,7 +580,7 @@ def test_stats_and_expire_count_the_same_groups(cases: Library, capfd: Capture) 
     without = [row for row in rows.values() if row["status"] == ["never_committed"]]
     assert len(without) == 2 and all(row["lag_messages"] is None for row in without)
     assert "4 of 6 groups lag by " in err
-    assert "The lag of 2 more groups is unknown: without an offset, known only by their retry topics." in err
+    assert "The lag of 2 more groups is unknown: they have no offset, but retry topics." in err
 
 
 def test_texts_name_their_subject(cases: Library, tmp_path: Path, capfd: Capture) -> None:

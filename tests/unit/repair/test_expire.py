@@ -564,9 +564,9 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     size = format_size(found["totals"]["freed_bytes"])
     assert code == 1
     assert note == (
-        f"rmqtool: 5 files, {size} would be deleted; to copy them to DIR and then delete them:"
-        f" rmqtool expire {root} --at {now} --tz UTC --archive DIR --apply --force"
-        " (DIR on another disk; without --archive they are lost)\n"
+        f"rmqtool: 5 files, {size} would be deleted; to copy them to DIR and then delete them"
+        " (DIR on another disk; without --archive they are lost):"
+        f" rmqtool expire {root} --at {now} --tz UTC --archive DIR --apply --force\n"
     )
     assert [row["needs"] for row in found["refusals"]] == ["force"]
     assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
@@ -743,7 +743,7 @@ def test_refusals_are_shown_with_the_plan(
     text, note = capsys.readouterr()
     (refused,) = [line for line in text.splitlines() if line.startswith("refused ")]
     assert refused.startswith("refused      --apply is refused without --force: messages that consumers ")
-    assert f"rmqtool expire {root} --plan '{plan}' --archive DIR --apply --force (DIR on another disk" in note
+    assert f"rmqtool expire {root} --plan '{plan}' --archive DIR --apply --force\n" in note
     guard = root / "commitlog" / "rmqtool-repair"
     guard.write_bytes(b"R")
     assert main(arguments) == 1
@@ -854,7 +854,9 @@ def test_a_disk_that_were_full(
         found = tuple(table[limit][name] for name in names_of)
         assert found == (going, real["totals"]["freed_bytes"], real["totals"]["messages_going"])
         assert going > 0
-        line = run(root, "--at", later, "--disk-used", f"{percent}%")[2].split("them: ")[1].split(" (DIR")[0]
+        line = (
+            run(root, "--at", later, "--disk-used", f"{percent}%")[2].split(" lost): ")[1].partition("\n")[0]
+        )
         words = line.replace(" --apply", "").split()[2:]  # the printed line, as a plan
         assert run(*words)[1]["commit_log"]["start_after"] == real["commit_log"]["start_after"]
     assert main(["expire", str(root), "--disk-used", "92%", "--apply"]) == 2
@@ -949,7 +951,7 @@ def test_plan_file(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:
     assert run(root, "--apply", "--plan", plan, "--keep-hours", 1)[0] == 2
     code, found, note = run(root, "--plan", plan)
     assert code == 1 and found["totals"]["files_going"] == 5 and not found["applied"]
-    assert f" rmqtool expire {root} --plan {plan} --archive DIR --apply --force " in note
+    assert f" rmqtool expire {root} --plan {plan} --archive DIR --apply --force\n" in note
     document = json.loads(plan.read_text())
     assert [row["path"] for row in document["actions"]][:2] == [f"commitlog/{name}" for name in AGED]
     changed = {**document, "options": {**document["options"], "before_offset": 1 << 20}}

@@ -155,6 +155,17 @@ def test_the_offsets_of_the_others_stay_lost(
     )  # it is known who needs them
 
 
+def test_a_command_that_stores_nothing_keeps_the_undo(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It opens the store for writing; the checkpoint that it leaves is the one that it found."""
+    root, backup = store_copy("ok_540_clean"), tmp_path / "backup"
+    named = (root, "--group", GROUP, "--topic", TOPIC, "--from", "earliest")
+    assert run(capsys, *named, "--apply", "--backup-dir", backup)[0] == 0
+    assert main(["append", str(root), "--topic", "nosuch", "--body", "x"]) != 0
+    assert main(["recover", str(root), "--undo", str(backup)]) == 0
+
+
 def test_retry_messages_show_what_a_group_consumes(
     store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
