@@ -197,9 +197,9 @@ def test_what_cannot_be_written_is_told_with_its_path(
     rows = pa.table({"topic": ["T"], "body": [b"a"]})
     (tmp_path / "file").write_bytes(b"")
     inside = writer_of(tmp_path / "file" / "new", source)
-    with pytest.raises(UnwritableError, match=f"Not a directory: {tmp_path}/file/"):
+    with pytest.raises(UnwritableError, match=f"cannot write {tmp_path}/file/.*: Not a directory"):
         inside.write(iter(rows.to_batches()))
-    with pytest.raises(UnwritableError, match=f"Not a directory: {tmp_path}/file/"):
+    with pytest.raises(UnwritableError, match=f"cannot write {tmp_path}/file/.*: Not a directory"):
         inside.commit([])
     with pytest.raises(UnwritableError, match="name too long"):
         writer_of(tmp_path / ("x" * 300), source)
