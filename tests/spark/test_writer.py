@@ -209,7 +209,7 @@ def test_what_cannot_be_written_is_told_with_its_path(
 
     writer = writer_of(tmp_path / "new", source)
     monkeypatch.setattr(pa.ipc, "new_stream", full)
-    with pytest.raises(UnwritableError, match=f"No space left on device: {tmp_path}/"):
+    with pytest.raises(UnwritableError, match=f"cannot write {tmp_path}/.*: No space left on device"):
         writer.write(iter(rows.to_batches()))
     writer.abort([])
 
