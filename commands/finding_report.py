@@ -50,20 +50,16 @@ class FindingReport:
         self._count += 1
         if self._count > _LINES:
             return
-        place = [finding.path]
-        if finding.physical_offset is not None:
-            place.append(f"offset {finding.physical_offset}")
-        if finding.length is not None:
-            place.append(f"{finding.length} bytes")
+        place = _place(finding.path, finding.physical_offset, finding.length)
         reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
         if expected is not None:
             reason = f"{expected} bytes expected"
         text = (finding.message or problem.message) + (f" ({reason})" if reason else "")
         if sys.stderr is not None and sys.stderr.isatty():
-            print_error(f"rmqtool: {problem.severity}: {problem.code} {', '.join(place)}")
+            print_error(f"rmqtool: {problem.severity}: {problem.code} {place}")
             print_error(f"  {text}")
         else:
-            print_error(f"rmqtool: {problem.severity}: {problem.code} {text}: {', '.join(place)}")
+            print_error(f"rmqtool: {problem.severity}: {problem.code} {text}: {place}")
 
     def exit_code(self) -> int:
         """Return the exit code for all findings; print how many were not shown."""
@@ -228,18 +224,20 @@ class FindingBlocks:
         is_new = self._said.get(code) != message
         if is_new and self._said:
             yield ""
-        place = [row["path"]]
-        if row["physical_offset"] is not None:
-            place.append(f"offset {row['physical_offset']}")
-        if row["length"] is not None:
-            place.append(f"{row['length']} bytes")
-        yield from wrapped(f"{row['severity'].upper()}: {code} {', '.join(place)}", width, indent=2)
+        place = _place(row["path"], row["physical_offset"], row["length"])
+        yield from wrapped(f"{row['severity'].upper()}: {code} {place}", width, indent=2)
         if is_new:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
                 cure = _COMMAND.sub(lambda found: self._command(found[1]), row["repair"])
                 yield from wrapped(f"{'  do':<{_LABEL}}{cure}", width, indent=_LABEL)
         self._said[code] = message
+
+
+def _place(path: str, physical_offset: int | None, length: int | None) -> str:
+    """Return where a finding is, in words."""
+    offset = [] if physical_offset is None else [f"offset {physical_offset}"]
+    return ", ".join([path, *offset, *([] if length is None else [f"{length} bytes"])])
 
 
 def wrapped(text: str, width: int, *, indent: int) -> list[str]:

@@ -204,18 +204,20 @@ class LocationOptions(Group):
         }
 
 
+def _read_only_store(help: str) -> Any:
+    return typer.Argument(
+        metavar="STORE", envvar="RMQTOOL_STORE", parser=parse_store, callback=_check_store, help=help
+    )
+
+
 class StoreOptions(LocationOptions):
     """The store, for a command that only reads it."""
 
     store: Annotated[
         Path,
-        typer.Argument(
-            metavar="STORE",
-            envvar="RMQTOOL_STORE",
-            parser=parse_store,
-            callback=_check_store,
-            help="Store root, or a single commitlog, consume queue or index file. Also accepts a URL (s3://,"
-            " webhdfs://), a tar archive, and files compressed with gzip or zstd.",
+        _read_only_store(
+            "Store root, or a single commitlog, consume queue or index file. Also accepts a URL (s3://,"
+            " webhdfs://), a tar archive, and files compressed with gzip or zstd."
         ),
     ]
 
@@ -255,13 +257,7 @@ class LocalStoreOptions(StoreOptions):
 
     store: Annotated[
         Path,
-        typer.Argument(
-            metavar="STORE",
-            envvar="RMQTOOL_STORE",
-            parser=parse_store,
-            callback=_check_store,
-            help="Store root, or a single commitlog, consume queue or index file, on this machine.",
-        ),
+        _read_only_store("Store root, or a single commitlog, consume queue or index file, on this machine."),
     ]
 
 

@@ -504,7 +504,7 @@ def wholly_held(row: Row) -> list[str]:
     if diverged is None:
         return []
     lacking = {
-        each["side"]: True
+        each["side"]
         for each in filled_ranges(row)
         if each["carried"]["messages"] > each["carried"]["in_other"]
     }

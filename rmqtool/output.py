@@ -371,7 +371,7 @@ class Output:
     ) -> Iterator[ProgressBar]:
         """A progress bar on stderr for work that takes longer than a second; call `advance(n)`.
 
-        With `line_seconds` a line every so many seconds where stderr is no terminal, also without --progress.
+        With `line_seconds` a line every so many seconds if stderr is not a terminal, also without --progress.
         """
         terminal = sys.stderr is not None and sys.stderr.isatty()
         default = terminal or line_seconds is not None

@@ -54,8 +54,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         layout: of a store.
         messages: how many there are, by topic.
     """
-    outside = any(part.what == "config" for part in layout.unsupported)
-    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
+    if not _has_config(layout):
         return
     yield from _replaced_offsets(layout)
     if without := groups_without_offsets(layout, messages):
@@ -80,10 +79,13 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
 
 def is_folder_lost(layout: StoreLayout) -> bool:
     """Whether no file is left in config/ of a store that a broker has used: the whole folder was lost."""
+    return _has_config(layout) and not layout.config and _is_of_a_broker(layout)
+
+
+def _has_config(layout: StoreLayout) -> bool:
+    """Whether config/ belongs to this store, as to that of every broker, and can be read."""
     outside = any(part.what == "config" for part in layout.unsupported)
-    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
-        return False
-    return not layout.config and _is_of_a_broker(layout)
+    return layout.kind == "store" and not outside and "config" not in layout.unreadable_parts
 
 
 def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[str]:

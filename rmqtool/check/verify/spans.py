@@ -72,7 +72,8 @@ class Span:
 
     `first` and `next` are queue offsets, `end` is after the last record; `matched` are half-open
     ranges of queue offsets whose units are right. `leaves_out`: batch records in RocksDB, which have one unit
-    each and leave out the queue offsets of their other messages, so that a jump forward is no break.
+    each and leave out the queue offsets of their other messages, so that a jump forward does not count as a
+    break.
     """
 
     count: int

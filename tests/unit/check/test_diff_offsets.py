@@ -97,7 +97,7 @@ def test_text_of_offsets_that_fit_both(parted: Pair, capfd: Capture) -> None:
 
 
 def test_offsets_past_the_parting_are_set(parted: Pair, capfd: Capture) -> None:
-    """The line that is printed for the store that stays; then there is no line for it."""
+    """The line that is printed for the store that stays; once it has run, no line is printed."""
     commit(parted, {"g": (30, 10), "h": (3, 3)})
     main(["diff", *map(str, parted)])
     out = capfd.readouterr().out
