@@ -97,18 +97,27 @@ def _standard(text: str) -> Any:
     if opened + text.count(",") >= VALUE_LIMIT:  # each value is the first one, or after one of these
         return _OTHER
     try:
-        document = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_number)
+        document = _DECODER.decode(text)
     except (ValueError, RecursionError, FormatError):
         return _OTHER
     return document if opened <= DEPTH_LIMIT or _depth(document) <= DEPTH_LIMIT else _OTHER
 
 
-def _number(token: str) -> Any:
-    return _scalar("number", token)
+def _number(token: str) -> int | float:
+    if len(token) > _NUMBER_DIGITS:
+        raise FormatError(f"JSON: number of {len(token)} digits")
+    if token.lstrip("-").isdigit():
+        return int(token)
+    if math.isinf(value := float(token)):
+        raise FormatError(f"JSON: {token} is out of range")
+    return value
 
 
 def _no_number(token: str) -> Any:
     raise FormatError(f"JSON: {token} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_no_number)
 
 
 def _depth(document: Any) -> int:
@@ -217,13 +226,7 @@ def _scalar(kind: str, token: str) -> Any:
     if kind == "word":
         return _WORDS[token]
     if kind == "number":
-        if len(token) > _NUMBER_DIGITS:
-            raise FormatError(f"JSON: number of {len(token)} digits")
-        if token.lstrip("-").isdigit():
-            return int(token)
-        if math.isinf(value := float(token)):
-            raise FormatError(f"JSON: {token} is out of range")
-        return value
+        return _number(token)
     if "\\" not in token:
         return token[1:-1]
     try:

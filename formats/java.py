@@ -26,6 +26,7 @@ _TREEIFY_TABLE = 64  # tables of at least this many buckets keep such a bin (MIN
 _I32_SIGN = 0x80000000
 _SURROGATE_BYTES = pattern(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
+_PLAIN_DIGITS = 19  # as many as the largest long has
 
 
 def string_hash(text: str) -> int:
@@ -119,6 +120,9 @@ def parse_integer(text: str, limit: int) -> int | None:
 
     It takes the decimal digits of every script, as long as they are one UTF-16 unit.
     """
+    if text.isascii() and text.isdigit() and len(text) <= _PLAIN_DIGITS:
+        value = int(text)
+        return value if value < limit else None
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits or max(digits) > "\uffff":
         return None

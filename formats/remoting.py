@@ -85,6 +85,8 @@ LANGUAGES = (
 """By the byte of a ROCKETMQ header."""
 _OTHER = "OTHER"
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 @dataclass(slots=True)
 class Command:
@@ -171,7 +173,7 @@ def _encode_json(command: Command) -> bytes:
     if command.remark is not None:
         header["remark"] = command.remark
     header |= {"serializeTypeCurrentRPC": "JSON", "version": command.version}
-    return java_utf8_encode(json.dumps(header, ensure_ascii=False, separators=(",", ":")))
+    return java_utf8_encode(_ENCODER.encode(header))
 
 
 def _encode_rocketmq(command: Command) -> bytes:

@@ -54,24 +54,24 @@ class Names:
         return self.advertised or peer.local_address
 
 
+def transfer_limits(max_messages: int) -> TransferLimits:
+    """Most of an answer to a pull, wherever its records lie."""
+    size = max(BROKER_LIMITS.memory_bytes, BROKER_LIMITS.disk_bytes // 8 * max_messages)
+    return TransferLimits(size, max_messages, size, max_messages)
+
+
 @dataclass(slots=True)
 class Context:
-    """The state of a server."""
+    """The state of a server; `limits`: see `transfer_limits`."""
 
     names: Names
     offsets: CommittedOffsets
     clients: Clients
     counters: Counters
     start: Start = "earliest"
-    max_messages: int = BROKER_LIMITS.memory_count
+    limits: TransferLimits = transfer_limits(BROKER_LIMITS.memory_count)
     started_ms: int = 0
     whole: WholeAnswer = field(default_factory=WholeAnswer)
-
-    @property
-    def limits(self) -> TransferLimits:
-        """Most of an answer to a pull, wherever its records lie."""
-        size = max(BROKER_LIMITS.memory_bytes, BROKER_LIMITS.disk_bytes // 8 * self.max_messages)
-        return TransferLimits(size, self.max_messages, size, self.max_messages)
 
     def topic(self, view: View, name: str) -> Topic | None:
         """A topic that has a route.

@@ -129,7 +129,7 @@ def read_pull(context: Context, view: View, request: Command, peer: Peer) -> Pul
         name,
         queue_id,
         long_of(request, "queueOffset"),
-        min(max(int_of(request, "maxMsgNums", 32), 1), context.max_messages),
+        min(max(int_of(request, "maxMsgNums", 32), 1), context.limits.memory_count),
         int_of(request, "maxMsgBytes", PULL_BYTES_MAX),
         suspend_ms,
         wanted,
@@ -181,7 +181,7 @@ def _usual(context: Context, view: View, queue: ServedQueue, window: Window, pul
         most_bytes = min(most_bytes, max(pull.most_bytes, PULL_BYTES_MIN))
     found = context.whole.answer(
         view.log, queue.queue, pull.topic, pull.queue_id, pull.offset,
-        min(window.high, window.end, pull.offset + min(pull.most, context.limits.memory_count)),
+        min(window.high, window.end, pull.offset + pull.most),
         most_bytes=most_bytes, version_1=pull.request.version < _VERSION_5,
     )  # fmt: skip
     if found is None:

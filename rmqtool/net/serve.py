@@ -24,7 +24,7 @@ from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.net.clients import Clients
-from rmqtool.net.context import STARTS, Context, Names, Start
+from rmqtool.net.context import STARTS, Context, Names, Start, transfer_limits
 from rmqtool.net.counters import Counters
 from rmqtool.net.metrics import metrics_text, start_metrics
 from rmqtool.net.offsets import CommittedOffsets
@@ -178,8 +178,8 @@ def _prepared(open_store: Callable[[], Store], options: Options, note: Note) -> 
         view.close()
         raise
     context = Context(
-        _names(view.store, options), offsets, Clients(), Counters(note), options.start, options.max_messages,
-        now_ms(),
+        _names(view.store, options), offsets, Clients(), Counters(note), options.start,
+        transfer_limits(options.max_messages), now_ms(),
     )  # fmt: skip
     open_view = partial(View, open_store, live=options.live, note=note)
     return Server(context, view, open_view, note=note, limits=options.limits)

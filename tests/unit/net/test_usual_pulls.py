@@ -16,7 +16,7 @@ from rmqtool.formats.index import Shape
 from rmqtool.formats.message import MAGIC_V2
 from rmqtool.formats.remoting import Command
 from rmqtool.formats.remoting_codes import Request, Response
-from rmqtool.net.context import Context
+from rmqtool.net.context import Context, transfer_limits
 from rmqtool.net.counters import Counters
 from rmqtool.net.pulls import Pull, run_pull
 from rmqtool.net.view import View
@@ -57,7 +57,7 @@ class Answers:
         self.count = 0
         self.found: list[object] = []
         context = Context(
-            NOTHING, NOTHING, NOTHING, Counters(lambda text: None), max_messages=700, whole=whole
+            NOTHING, NOTHING, NOTHING, Counters(lambda text: None), limits=transfer_limits(700), whole=whole
         )
         usual = whole.answer
 
