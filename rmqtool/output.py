@@ -51,6 +51,7 @@ Block = Callable[[Row, int], Iterable[str]]
 """Returns the lines of a row as text, wrapped at so many columns; an upper-case severity may begin a line."""
 
 _STDOUT = 1
+_AGAIN_MS = 1500  # longer than signals count as one
 FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
 
@@ -78,11 +79,18 @@ def _ending_with_the_reader() -> Iterator[None]:
         poll = select.poll()
         poll.register(_STDOUT, 0)  # POLLERR comes without being asked for
         poll.register(ended, select.POLLIN)
-        found = poll.poll()
-        with lock:
-            if not is_done and any(descriptor == _STDOUT for descriptor, _ in found):
+        if all(descriptor != _STDOUT for descriptor, _ in poll.poll()):
+            return
+        poll.unregister(_STDOUT)
+        has_ended = False
+        while not has_ended:
+            with lock:
+                if is_done:
+                    return
                 is_gone = True
                 signal.pthread_kill(main.ident or 0, signal.SIGINT)
+            # A signal just before a system call that waits does not end the wait: the next one does.
+            has_ended = bool(poll.poll(_AGAIN_MS))
 
     watcher = threading.Thread(target=watch, daemon=True)
     try:
