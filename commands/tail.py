@@ -106,7 +106,7 @@ def tail(
     from rmqtool.findings import ScanCounters
     from rmqtool.report.dump.log import FIELDS, table_fields
     from rmqtool.report.export.lines import can_be_lines
-    from rmqtool.report.tail.rows import BulkLines, tail_rows
+    from rmqtool.report.tail.rows import BulkRows, tail_rows
     from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
@@ -126,9 +126,9 @@ def tail(
             named = selected.topic is not None
             code = report_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
             code = worst_exit_code(code, report_unread(opened, writer, queues=True))
-            bulk, line_format = None, writer.line_format if opened.is_local else None
-            if line_format is not None and can_be_lines(opened, writer.fields, form):
-                bulk = BulkLines(follower, form, writer.fields, line_format, in_background=follow)
+            bulk, lines = None, writer.line_format if can_be_lines(opened, writer.fields, form) else None
+            if opened.is_local and (lines is not None or wanted.looks_inside):
+                bulk = BulkRows(follower, form, writer.fields, lines, in_background=follow)
             rows = tail_rows(
                 follower, form, seen.report, bulk=bulk, follow=follow, limit=selected.limit,
                 duration_ms=duration_ms,

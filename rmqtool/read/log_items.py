@@ -5,7 +5,7 @@ Everything is read in plain Python, record by record. For a range that `is_small
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from rmqtool.findings import Progress, ScanCounters
@@ -13,7 +13,7 @@ from rmqtool.formats import body, properties
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of
 from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
-from rmqtool.message.rows import OK
+from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding, finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -118,3 +118,11 @@ def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]
         if code == "UN01":
             detail["reason"] = body.missing_codec(message.body, message.sys_flag)
         yield finding(code, item.file, item.physical_offset, message.total_size, **detail)
+
+
+def found_rows(store: Store, physical_offsets: Iterable[int], form: RowFormat) -> Iterator[Row]:
+    """The rows of the records at these places; none for one whose file was deleted meanwhile."""
+    for physical_offset in physical_offsets:
+        found = store.find(physical_offset)
+        if found is not None:
+            yield message_row(found.message, physical_offset, store.layout.relative(found.path), form)

@@ -12,7 +12,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, split_keys
-from rmqtool.log.string_ranges import TextSet, bodies, contain
+from rmqtool.log.string_ranges import Ranges, TextSet, bodies, contain
 from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
 from rmqtool.storage.buffers import Array
@@ -39,7 +39,8 @@ class Residual:
                 chosen[place] = selection.matches_properties(data)
         if selection.grep is not None and chosen.any():
             places = np.flatnonzero(chosen)
-            chosen[places] = body_mask(selection.grep, frames.at(places))
+            searched = frames.at(places)
+            chosen[places] = body_mask(selection.grep, bodies(searched), searched.rows["sys_flag"])
         return chosen
 
     def _of_fields(self, frames: Frames) -> Array:
@@ -78,10 +79,14 @@ class Residual:
         return chosen
 
 
-def body_mask(pattern: BodyPattern, frames: Frames) -> Array:
-    """Which records have bodies with the pattern: bool, shape (rows,). Raises as `BodyPattern.matches`."""
-    stored = bodies(frames)
-    flags = frames.rows["sys_flag"]
+def body_mask(pattern: BodyPattern, stored: Ranges, flags: Array) -> Array:
+    """Which of the bodies have the pattern: bool, shape (rows,). Raises as `BodyPattern.matches`.
+
+    Args:
+        pattern: what is searched for.
+        stored: the bodies, compressed where their flags say so.
+        flags: the sysFlag of each body, shape (rows,); 0 for one that has been decompressed.
+    """
     required = pattern.required
     if required is None:
         found = np.zeros(len(stored), np.bool_)

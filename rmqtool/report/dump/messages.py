@@ -23,6 +23,7 @@ from rmqtool.problems import Finding
 from rmqtool.read.log_items import (
     PLAIN_BYTES,
     end_of_selection,
+    found_rows,
     is_small,
     log_items,
     record_findings,
@@ -210,12 +211,9 @@ class MessageDump:
 
     def _found_rows(self, batch: Any, form: RowFormat) -> Iterator[Row]:
         """The rows of a batch, each read by its place."""
-        for offset in batch.column("physical_offset").to_pylist():
-            found = self._store.find(offset)
-            if found is not None:  # else its file was deleted meanwhile
-                row = message_row(found.message, offset, self._store.layout.relative(found.path), form)
-                self._keep(row)
-                yield row
+        for row in found_rows(self._store, batch.column("physical_offset").to_pylist(), form):
+            self._keep(row)
+            yield row
 
     def _keep(self, row: Row) -> None:
         self._given += 1

@@ -7,7 +7,7 @@ what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -20,22 +20,25 @@ from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import PRE_BLANK
 from rmqtool.formats.java import tags_code
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.string_ranges import Ranges
 from rmqtool.message.column_arrays import BodyKind
 from rmqtool.message.rows import OK
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.units import UNIT_DTYPE, present, queue_offsets, unit_array
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.messages import message_batches
-from rmqtool.read.residual import held_texts
+from rmqtool.read.residual import body_mask, held_texts
 from rmqtool.read.store import Store
 from rmqtool.report.tail.follower import BulkRound, Follower, mark_of
 from rmqtool.report.tail.log_reader import RecordRef
 from rmqtool.report.tail.queue_tail import DeliveredUnit, QueueTail
+from rmqtool.report.tail.subscription import Subscription
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 
 BULK_UNITS = 512  # fewer are read one by one
 _ROUND_UNITS = 1 << 16  # of all queues together
-_ROUND_BYTES = 64 << 20
+_ROUND_BYTES = 16 << 20
 _JUDGED = (
     "physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp_ms", "born_timestamp_ms",
     "body_crc", "tags", "status",
@@ -69,14 +72,9 @@ class Bulk:
 
     def __init__(self, follower: Follower, columns: tuple[str, ...], body: BodyKind) -> None:
         self._follower = follower
-        self._body: BodyKind = body
-        self._columns = tuple(dict.fromkeys((*columns, *_JUDGED)))
         self._round_units = _ROUND_UNITS
-        if follower.wanted.filter is not None and "properties" not in self._columns:
-            self._columns += ("properties",)
-        if follower.wanted.grep is not None:
-            self._body = "plain"
-            self._columns = tuple(dict.fromkeys((*self._columns, "body")))
+        self._body: BodyKind = "plain" if follower.wanted.grep is not None else body
+        self._columns = tuple(dict.fromkeys((*columns, *_JUDGED, *_tested_columns(follower.wanted))))
         self._files: object = None
         self.store = Store(follower.log.layout)
 
@@ -198,15 +196,13 @@ class Bulk:
         count = min(len(rows), len(places))
         rows, places = rows.slice(0, count), places[:count]
         queues, numbers = queues[:count], numbers[:count]
-        status = rows.column("status").combine_chunks()
-        is_ok = pc.and_(pc.equal(pc.list_value_length(status), 1), pc.equal(pc.list_element(status, 0), OK))
         topics = pa.array([each.tail.topic for each in blocks]).take(pa.array(queues))
         ids = np.array([each.tail.queue_id for each in blocks])[queues]
         same = (
             (rows.column("physical_offset").to_numpy() == places)
             & (rows.column("queue_offset").to_numpy() == numbers)
             & (rows.column("queue_id").to_numpy() == ids)
-            & is_ok.to_numpy(zero_copy_only=False)
+            & _are_ok(rows).to_numpy(zero_copy_only=False)
             & pc.equal(rows.column("topic"), topics).to_numpy()
         )
         return count if same.all() else int(np.argmin(same))
@@ -226,23 +222,76 @@ class Bulk:
 
     def _chosen(self, rows: pa.Table) -> list[pa.RecordBatch]:
         """The wanted messages; see `Follower._is_wanted`."""
-        wanted, since = self._follower.wanted, self._follower.since
-        if since is not None:
-            rows = rows.filter(pc.greater_equal(rows.column("store_timestamp_ms"), since))
-        if wanted.tags:
-            tags = pa.array(held_texts(wanted.tags), pa.binary()).cast(pa.string())
-            rows = rows.filter(pc.is_in(rows.column("tags"), value_set=tags))
-        if wanted.filter is not None:
-            found = [
-                wanted.matches_record(dict(each or ())) for each in rows.column("properties").to_pylist()
-            ]
-            rows = rows.filter(pa.array(found, pa.bool_()))
-        if wanted.grep is not None:
-            # A body that cannot be decompressed has ended the round.
-            found = [wanted.grep.found_in(each or b"") for each in rows.column("body").to_pylist()]
-            rows = rows.filter(pa.array(found, pa.bool_()))
-        batches: list[pa.RecordBatch] = rows.to_batches()
+        if self._follower.since is not None:
+            rows = rows.filter(pc.greater_equal(rows.column("store_timestamp_ms"), self._follower.since))
+        batches: list[pa.RecordBatch] = _accepted(rows, self._follower.wanted).to_batches()
         return batches
+
+
+def unwanted(store: Store, wanted: Subscription, places: Array, sizes: Array) -> frozenset[int]:
+    """Physical offsets of sound records that a subscription does not want.
+
+    The others may be wanted, may be damaged, or are not there.
+
+    Args:
+        store: opened for reading.
+        wanted: looks inside messages.
+        places: physical offsets of the records, shape (records,); in any order, and more than once.
+        sizes: of the records, as their units say.
+    """
+    places, firsts = np.unique(places, return_index=True)
+    access = _access(store, store.commit_log.files, places, sizes[firsts])
+    if access is None:
+        return frozenset()
+    columns = ("physical_offset", "status", *_tested_columns(wanted))
+    body: BodyKind = "plain" if wanted.grep is not None else "stored"
+    passed: set[int] = set()
+    for batch in message_batches(store, columns=columns, access=access, body=body):
+        rows = pa.Table.from_batches([batch])
+        rows = rows.filter(_are_ok(rows))
+        passed.update(rows.column("physical_offset").to_pylist())
+        passed.difference_update(_accepted(rows, wanted).column("physical_offset").to_pylist())
+    return frozenset(passed)
+
+
+def _tested_columns(wanted: Subscription) -> Iterator[str]:
+    """The columns that `_accepted` looks at."""
+    if wanted.tags:
+        yield "tags"
+    if wanted.filter is not None:
+        yield "properties"
+    if wanted.grep is not None:
+        yield "body"
+
+
+def _accepted(rows: pa.Table, wanted: Subscription) -> pa.Table:
+    """The messages of sound rows that a subscription wants, see `Subscription.accepts`; bodies are plain."""
+    if wanted.tags:
+        tags = pa.array(held_texts(wanted.tags), pa.binary()).cast(pa.string())
+        rows = rows.filter(pc.is_in(rows.column("tags"), value_set=tags))
+    if wanted.filter is not None:
+        found = [wanted.matches_record(dict(each or ())) for each in rows.column("properties").to_pylist()]
+        rows = rows.filter(pa.array(found, pa.bool_()))
+    if wanted.grep is not None:
+        plain = np.zeros(len(rows), np.int32)
+        rows = rows.filter(pa.array(body_mask(wanted.grep, _bodies(rows), plain)))
+    return rows
+
+
+def _are_ok(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows have no status but ok: bool."""
+    status = rows.column("status").combine_chunks()
+    return pc.and_(pc.equal(pc.list_value_length(status), 1), pc.equal(pc.list_element(status, 0), OK))
+
+
+def _bodies(rows: pa.Table) -> Ranges:
+    """The column of the bodies, decompressed; a record without one has an empty one."""
+    column = rows.column("body").combine_chunks()
+    _, offsets, data = column.buffers()
+    if not len(column) or data is None or not data.size:
+        return Ranges(np.zeros(1, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int32))
+    places = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
+    return Ranges(np.frombuffer(data, np.uint8), places[:-1].astype(np.int64), np.diff(places))
 
 
 _MARKED = ("store_timestamp_ms", "born_timestamp_ms", "body_crc", "queue_id")

@@ -1,4 +1,4 @@
-"""The messages of a follower: rows, and lines of what it reads in bulk; up to a limit and for a time."""
+"""The messages of a follower: rows, and what it reads in bulk; up to a limit and for a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqtool.findings import Report
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.cells import TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
-from rmqtool.read.log_items import record_findings
+from rmqtool.read.log_items import found_rows, record_findings
 from rmqtool.report.tail.follower import BulkRound, Follower
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def tail_rows(
     form: RowFormat,
     report: Report,
     *,
-    bulk: BulkLines | None = None,
+    bulk: BulkRows | None = None,
     follow: bool = False,
     limit: int | None = None,
     duration_ms: int | None = None,
@@ -35,7 +35,7 @@ def tail_rows(
         follower: the queues.
         form: which fields, and how they are written.
         report: called for records whose status is not ok.
-        bulk: reads large rounds, and gives them as lines; None: all messages are rows.
+        bulk: reads large rounds, and shows them; None: messages are read one by one.
         follow: go on when there is nothing more.
         limit: end after this many messages.
         duration_ms: end after this time.
@@ -58,22 +58,23 @@ def tail_rows(
             for batch in item.rows:
                 part = batch if left is None else batch.slice(0, left)
                 if len(part):
-                    yield bulk.lines(part)
+                    yield from bulk.shown(part)
                     left = None if left is None else left - len(part)
         if left == 0 or (end is not None and time.monotonic() >= end):
             return
 
 
-class BulkLines:
-    """Has a follower read in bulk, and makes the lines that its rows would be.
+class BulkRows:
+    """Has a follower read in bulk, and makes lines or rows of the messages that it wants.
 
     The libraries for it are loaded when there is first enough to read.
 
     Args:
         follower: the queues.
-        form: how messages become rows; see `can_be_lines`.
+        form: how messages become rows; for lines see `can_be_lines`.
         names: the columns, in this order; None is all that hold a value.
-        format: of the lines.
+        format: of the lines; None: a message that is wanted is read once more, as a row. That pays where the
+            follower looks inside messages and wants few.
         in_background: load in a thread, and go on one by one meanwhile: the first time on a machine
             kernels are compiled, which takes many seconds.
     """
@@ -83,7 +84,7 @@ class BulkLines:
         follower: Follower,
         form: RowFormat,
         names: Sequence[str] | None,
-        format: LineFormat,
+        format: LineFormat | None,
         *,
         in_background: bool = False,
     ) -> None:
@@ -91,15 +92,18 @@ class BulkLines:
         self._form = form
         self._names = names
         self._format = format
-        self._made: tuple[Bulk, LineMaker] | None = None
+        self._made: tuple[Bulk, LineMaker | None] | None = None
         self._error: Exception | None = None
         self._loading = Thread(target=self._warm, daemon=True) if in_background else None
         self._is_loading = False
         follower.bulk = self._round
 
-    def _make(self) -> tuple[Bulk, LineMaker]:
-        from rmqtool.report.export.lines import LineMaker
+    def _make(self) -> tuple[Bulk, LineMaker | None]:
         from rmqtool.report.tail.bulk import Bulk
+
+        if self._format is None:
+            return Bulk(self._follower, (), "stored"), None
+        from rmqtool.report.export.lines import LineMaker
 
         maker = LineMaker(self._names, self._form, self._format)
         return Bulk(self._follower, maker.reads, maker.body), maker
@@ -108,7 +112,7 @@ class BulkLines:
         try:
             made = self._make()
             for batch in made[0].warm():
-                self._lines(batch, *made)
+                list(self._shown(batch, *made))
             self._made = made
         except Exception as error:  # raised again where somebody waits for it
             self._error = error
@@ -125,13 +129,16 @@ class BulkLines:
             self._loading.start()
         return None
 
-    def lines(self, batch: Any) -> TextLines:
-        """The lines of a batch."""
+    def shown(self, batch: Any) -> Iterator[Row | TextLines]:
+        """The lines of a batch, or its rows."""
         assert self._made is not None  # it has made the batch
-        return self._lines(batch, *self._made)
+        return self._shown(batch, *self._made)
 
-    def _lines(self, batch: Any, bulk: Bulk, maker: LineMaker) -> TextLines:
+    def _shown(self, batch: Any, bulk: Bulk, maker: LineMaker | None) -> Iterator[Row | TextLines]:
         try:
-            return maker.lines(bulk.store, batch)
+            if maker is None:
+                yield from found_rows(bulk.store, batch.column("physical_offset").to_pylist(), self._form)
+            else:
+                yield maker.lines(bulk.store, batch)
         finally:
             bulk.store.close()

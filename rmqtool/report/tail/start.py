@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
-from typing import Literal
+from itertools import islice, takewhile
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from rmqtool.errors import InputError, UsageError
 from rmqtool.lazy_dataclass import dataclass
@@ -19,6 +21,9 @@ from rmqtool.report.tail.subscription import Subscription
 
 QueueKey = tuple[str, int]
 _MOVED_SHOWN = 5  # queues
+_ONE_BY_ONE = 256  # units before compiled code helps
+_SEVERAL_MAX = 1 << 14
+_PART_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -164,21 +169,64 @@ def _of_last(
     block = max((1 << 16) // max(len(queues), 1), 8)
     rows = (_back(key, queue, count, block) for key, queue in queues.items())
     is_wanted = _judge(store, wanted)
-    for place, key, number, code in merge(*rows, reverse=True, key=lambda row: row[0]):
+    merged = merge(*rows, reverse=True, key=attrgetter("place"))
+    there = takewhile(lambda unit: unit.place >= store.commit_log.min_offset, merged)
+    is_bulk = wanted.looks_inside and store.is_local
+    for unit in _likely(store, there, wanted) if is_bulk else there:
         if count <= 0:
             break
-        if place < store.commit_log.min_offset:
-            break
-        if is_wanted(key[0], place, code):
-            numbers[key] = number
+        if is_wanted(unit.key[0], unit.place, unit.code):
+            numbers[unit.key] = unit.number
             count -= 1
     return numbers
 
 
-def _back(
-    key: QueueKey, queue: AnyQueue, wanted: int, block: int
-) -> Iterator[tuple[int, QueueKey, int, int]]:
-    """(physical offset, queue, number, tags code) of all units, the newest first.
+class _Unit(NamedTuple):
+    """A unit and its queue: the record's physical offset, the unit's number, the record's size, tags code."""
+
+    place: int
+    key: QueueKey
+    number: int
+    size: int
+    code: int
+
+
+def _likely(store: Store, units: Iterator[_Unit], wanted: Subscription) -> Iterator[_Unit]:
+    """The same units but those of sound records that are not wanted, which compiled code finds, many at once.
+
+    The first ones stay: mostly no others are needed.
+    """
+    yield from islice(units, _ONE_BY_ONE)
+    count = 2 * _ONE_BY_ONE
+    while several := list(islice(units, count)):
+        looked_at = [unit for unit in several if wanted.may_match(unit.key[0], unit.code)]
+        for part in _parts(looked_at):
+            import numpy as np
+
+            from rmqtool.report.tail.bulk import unwanted
+
+            places, sizes = np.array([unit.place for unit in part]), np.array([unit.size for unit in part])
+            passed = unwanted(store, wanted, places, sizes)
+            yield from (unit for unit in part if unit.place not in passed)
+        count = min(2 * count, _SEVERAL_MAX)
+
+
+def _parts(units: list[_Unit]) -> Iterator[list[_Unit]]:
+    """Runs of units whose records have at most `_PART_BYTES`, or of one."""
+    part: list[_Unit] = []
+    left = _PART_BYTES
+    for unit in units:
+        if part and unit.size > left:
+            yield part
+            part, left = [], _PART_BYTES
+        part.append(unit)
+        left -= unit.size
+    if part:
+        yield part
+
+
+def _back(key: QueueKey, queue: AnyQueue, wanted: int, block: int) -> Iterator[_Unit]:
+    """All units of a queue, the newest first.
 
     First the last `wanted` units are read, then twice as many each time, at most `block` at once: mostly the
     first are all that are used.
@@ -187,7 +235,7 @@ def _back(
     while stop > queue.start:
         begin = max(stop - count, queue.start)
         for number, unit in queue.numbered(begin, stop, reverse=True, block=block):
-            yield unit.physical_offset, key, number, unit.tags_code
+            yield _Unit(unit.physical_offset, key, number, unit.size, unit.tags_code)
         stop, count = begin, 2 * count
 
 

@@ -22,6 +22,7 @@ from rmqtool.errors import UsageError
 from rmqtool.formats import batch, body, message, properties
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.string_ranges import Ranges, contain
+from rmqtool.log.string_ranges import bodies as bodies_of
 from rmqtool.read.body_pattern import BodyPattern, Required
 from rmqtool.read.messages import message_batches
 from rmqtool.read.residual import body_mask
@@ -164,7 +165,8 @@ def test_batches_are_searched_as_single_bodies(text: str, flags: str, bodies: li
     (frames,) = (
         each for each in walk(BytesSource(data + bytes(8)), file_from_offset=0) if isinstance(each, Frames)
     )
-    assert body_mask(pattern, frames).tolist() == [pattern.found_in(data) for data in map(str.encode, bodies)]
+    found = body_mask(pattern, bodies_of(frames), frames.rows["sys_flag"])
+    assert found.tolist() == [pattern.found_in(data) for data in map(str.encode, bodies)]
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,15 @@ from rmqtool.cli import main
 from rmqtool.formats.consume_queue import UNIT, UNIT_SIZE
 from rmqtool.message.cells import TextLines, json_text
 from rmqtool.message.rows import RowFormat
+from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.due_times import due_of
 from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.report.tail import bulk as bulk_module
-from rmqtool.report.tail.rows import BulkLines, tail_rows
-from rmqtool.report.tail.start import StartPosition
+from rmqtool.report.tail import start as start_module
+from rmqtool.report.tail.follower import BulkRound
+from rmqtool.report.tail.rows import BulkRows, tail_rows
+from rmqtool.report.tail.start import StartPosition, start_numbers
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.report.tail.topics import open_tail
 from rmqtool.write.store_writer import StoreWriter
@@ -54,7 +57,7 @@ def both_ways(
         slow = tail_rows(open_tail(store, Selection(), start, wanted), form, pytest.fail)
         lines = [json_text(row) for row in slow if row is not None]
         tail = open_tail(store, Selection(), start, wanted)
-        bulk = BulkLines(tail, form, names, "jsonl")
+        bulk = BulkRows(tail, form, names, "jsonl")
         found: list[str] = []
         count = 0
         for row in tail_rows(tail, form, pytest.fail, bulk=bulk):
@@ -91,6 +94,69 @@ def test_both_ways_give_the_same_lines(
 
 
 @pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", ["ok_540_expired", "ok_497_expired"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Subscription(grep=BodyPattern("[a-m]1")), Subscription(grep=BodyPattern("(?i)E")),
+        Subscription.of(["TagA"], grep=BodyPattern(".")), Subscription(filter=parse("TAGS <> 'AaAa'")),
+    ],
+)  # fmt: skip
+def test_rows_of_a_table_are_looked_for_in_bulk(name: str, wanted: Subscription, cases: Library) -> None:
+    """A table has the rows of single messages, bodies compressed or not."""
+    with Store.open(cases.path(name)) as store:
+        form = RowFormat(due_of=due_of(store))
+        slow = list(tail_rows(open_tail(store, Selection(), StartPosition(), wanted), form, pytest.fail))
+        tail = open_tail(store, Selection(), StartPosition(), wanted)
+        bulk = BulkRows(tail, form, None, None)
+        rounds: list[int] = []
+        read = tail.bulk
+        assert read is not None
+
+        def counted() -> BulkRound | None:
+            found = read()
+            rounds.extend([] if found is None else [found.units])
+            return found
+
+        tail.bulk = counted
+        assert list(tail_rows(tail, form, pytest.fail, bulk=bulk)) == slow
+        assert slow and sum(rounds) > 100
+
+
+@pytest.mark.parametrize("name", ["ok_540_expired", "bad_cl14_bad_body", "bad_cl03_body_crc"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Subscription(grep=BodyPattern("[a-m]1")), Subscription.of(["TagA"], grep=BodyPattern("e")),
+        Subscription(filter=parse("TAGS <> 'AaAa'")), Subscription(grep=BodyPattern("not in any body")),
+    ],
+)  # fmt: skip
+def test_the_last_messages_are_looked_for_in_bulk(
+    name: str, wanted: Subscription, cases: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--last N begins where it begins message by message, damaged records among them."""
+    passed: list[int] = []
+    unwanted = bulk_module.unwanted
+
+    def counted(*arguments: Any) -> frozenset[int]:
+        found = unwanted(*arguments)
+        passed.append(len(found))
+        return found
+
+    with Store.open(cases.path(name)) as store:
+        for last in (3, 1000):
+            starts = []
+            for one_by_one in (1 << 30, 2):
+                monkeypatch.setattr(start_module, "_ONE_BY_ONE", one_by_one)
+                monkeypatch.setattr(start_module, "_PART_BYTES", 20_000)
+                with monkeypatch.context() as patched:
+                    patched.setattr(bulk_module, "unwanted", counted)
+                    starts.append(start_numbers(store, store.queues, StartPosition(last=last), wanted, {}))
+            assert starts[0] == starts[1]
+    assert sum(passed) > 0
+
+
+@pytest.mark.usefixtures("eager")
 def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
     """Small queue files do not make small rounds: all that came meanwhile is read at once."""
     path = tmp_path / "store"
@@ -99,7 +165,7 @@ def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
     with Store.open(path) as store:
         assert max(len(queue.files) for queue in store.layout.consume_queues.values()) > 3
         tail = open_tail(store, Selection(), StartPosition(), Subscription())
-    bulk = BulkLines(tail, RowFormat(), None, "jsonl")
+    bulk = BulkRows(tail, RowFormat(), None, "jsonl")
     rows = tail_rows(tail, RowFormat(), pytest.fail, bulk=bulk)
     assert max(row.count for row in rows if isinstance(row, TextLines)) > 600
 
@@ -107,8 +173,8 @@ def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("eager")
 def test_lines_of_csv(cases: Library, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     made: list[int] = []
-    lines = BulkLines.lines
-    monkeypatch.setattr(BulkLines, "lines", lambda self, batch: made.append(len(batch)) or lines(self, batch))
+    shown = BulkRows.shown
+    monkeypatch.setattr(BulkRows, "shown", lambda self, batch: made.append(len(batch)) or shown(self, batch))
     arguments = ["tail", str(cases.path("ok_540_expired")), "--format", "csv", "--tz", "UTC"]
     for more in ([], ["--fields", "keys,body,status", "--limit", "300"]):
         assert main([*arguments, *more]) == 0
@@ -165,7 +231,7 @@ def test_bulk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         put(writer, 0, 300)
         tail = follower(path, StartPosition(position="earliest"))
         form = RowFormat(names=("physical_offset",))
-        lines = BulkLines(tail, form, form.names, "jsonl")
+        lines = BulkRows(tail, form, form.names, "jsonl")
         numbers = iter(range(300, 1500, 60))
         idle = 0
 
@@ -213,7 +279,7 @@ def test_a_cut_is_seen_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     tail = follower(path, StartPosition(position="earliest"))
     form = RowFormat(names=("keys",))
-    lines = BulkLines(tail, form, form.names, "jsonl")
+    lines = BulkRows(tail, form, form.names, "jsonl")
     changes, idle = steps(), 0
 
     def wait(_: float) -> None:
