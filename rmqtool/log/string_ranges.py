@@ -121,11 +121,11 @@ def contain(ranges: Ranges, text: bytes, *, ignores_case: bool = False) -> Array
     # A letter of either case has its lower case once bit 5 is set.
     is_letter = (wanted >= ord("a")) & (wanted <= ord("z")) & ignores_case
     masks = np.where(is_letter, 0x20, 0).astype(np.uint8)
-    # The two bytes of the text that are rarest here decide where it is compared.
-    counts = np.bincount(ranges.data[:_SAMPLE_BYTES], minlength=256)
-    often = counts[wanted] + np.where(is_letter, counts[wanted ^ masks], 0)
-    first, *others = np.argsort(often, kind="stable").tolist()
-    second = others[0] if others else first
+    first = second = 0
+    if len(wanted) > 1:  # the two bytes of the text that are rarest here decide where it is compared
+        counts = np.bincount(ranges.data[:_SAMPLE_BYTES], minlength=256)
+        often = counts[wanted] + np.where(is_letter, counts[wanted ^ masks], 0)
+        first, second = np.argsort(often, kind="stable")[:2].tolist()
     text_kernel.contain(ranges.data, ranges.starts, ranges.lengths, wanted, masks, first, second, found)
     return found
 

@@ -98,6 +98,19 @@ def binary_array(found: Gathered, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, buffers, nulls)
 
 
+def ranges_of(array: pa.Array) -> Ranges:
+    """Where the values of an array of strings or binaries with 32-bit offsets lie; null is an empty one."""
+    _, offsets, data = array.buffers()
+    count = len(array)
+    if not count or data is None or not data.size:
+        return Ranges(np.zeros(1, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int32))
+    places = np.frombuffer(offsets, np.int32, count + 1, 4 * array.offset)
+    lengths = np.diff(places)
+    if array.null_count:
+        lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    return Ranges(np.frombuffer(data, np.uint8), places[:-1].astype(np.int64), lengths)
+
+
 BodyKind = Literal["plain", "stored"]
 
 _NUMBERS = {

@@ -20,14 +20,17 @@ import pyarrow.compute as pc
 
 from rmqtool import times
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.string_ranges import Ranges, contain
 from rmqtool.message.cells import csv_text, json_text
+from rmqtool.message.column_arrays import ranges_of
 from rmqtool.message.columns import BY_NAME
 from rmqtool.message.json_text import JsonLines, Texts, read_only
 
 # Letters, digits and printable ASCII are not spaces; Python decides for all other characters.
+_FIRST_PRINTABLE, _LAST_PRINTABLE = b"!~"
 _NO_SPACE = r"!-~\pL\pN"
 _ODD_IN_CSV = rf"^[^{_NO_SPACE}]|[^{_NO_SPACE}]$"
-_QUOTED_IN_CSV = r'[,"\r\n]'
+_QUOTED_IN_CSV = (b",", b'"', b"\r", b"\n")
 _FORMULA = r"^[=+\-@\t\r\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]"
 
 
@@ -47,12 +50,29 @@ def joined(*parts: Any) -> pa.Array:
 
 def csv_cells(texts: pa.Array) -> pa.Array:
     """CSV cells of texts; null is an empty cell and the empty text a quoted one."""
-    cells = texts
-    if _any(texts, _QUOTED_IN_CSV):
+    cells, held = texts, ranges_of(texts)
+    is_quoted = np.logical_or.reduce([contain(held, sign) for sign in _QUOTED_IN_CSV])
+    if is_quoted.any():
         quoted = joined('"', pc.replace_substring(texts, '"', '""'), '"')
-        cells = pc.if_else(_matches(texts, _QUOTED_IN_CSV), quoted, texts)
+        cells = pc.if_else(pa.array(is_quoted), quoted, texts)
     cells = pc.if_else(pc.equal(texts, ""), '""', cells)
-    return _each(cells, texts, _ODD_IN_CSV, csv_text).fill_null("")
+    odd = _odd_rows(texts, held)
+    if len(odd):
+        values = pa.array([csv_text(text) for text in texts.take(pa.array(odd)).to_pylist()], pa.string())
+        is_odd = np.zeros(len(texts), np.bool_)
+        is_odd[odd] = True
+        cells = pc.replace_with_mask(cells, pa.array(is_odd), values)
+    return cells.fill_null("")
+
+
+def _odd_rows(texts: pa.Array, held: Ranges) -> Any:
+    """The rows of texts that begin or end with what may be a space, or is otherwise unusual."""
+    rows = np.flatnonzero(held.lengths)
+    ends = [held.data[held.starts[rows]], held.data[held.starts[rows] + held.lengths[rows] - 1]]
+    unusual = [(end < _FIRST_PRINTABLE) | (end > _LAST_PRINTABLE) for end in ends]
+    rows = rows[np.logical_or(*unusual)]
+    found = _matches(texts.take(pa.array(rows)), _ODD_IN_CSV)
+    return rows[found.to_numpy(zero_copy_only=False)]
 
 
 def guarded(texts: pa.Array) -> pa.Array:
@@ -62,20 +82,6 @@ def guarded(texts: pa.Array) -> pa.Array:
 
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
     return pc.match_substring_regex(texts, pattern).fill_null(False)
-
-
-def _any(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-
-def _each(done: pa.Array, texts: pa.Array, pattern: str, convert: Callable[[object], str]) -> pa.Array:
-    """`done`, with every text that matches replaced by the result of `convert`."""
-    chosen = _matches(texts, pattern)
-    rows = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
-    if not len(rows):
-        return done
-    values = pa.array([convert(text) for text in texts.take(pa.array(rows)).to_pylist()], pa.string())
-    return pc.replace_with_mask(done, chosen, values)
 
 
 CELL_MAX = 32_767

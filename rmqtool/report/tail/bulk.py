@@ -20,8 +20,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import PRE_BLANK
 from rmqtool.formats.java import tags_code
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.string_ranges import Ranges
-from rmqtool.message.column_arrays import BodyKind
+from rmqtool.message.column_arrays import BodyKind, ranges_of
 from rmqtool.message.rows import OK
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.units import UNIT_DTYPE, present, queue_offsets, unit_array
@@ -273,8 +272,8 @@ def _accepted(rows: pa.Table, wanted: Subscription) -> pa.Table:
         found = [wanted.matches_record(dict(each or ())) for each in rows.column("properties").to_pylist()]
         rows = rows.filter(pa.array(found, pa.bool_()))
     if wanted.grep is not None:
-        plain = np.zeros(len(rows), np.int32)
-        rows = rows.filter(pa.array(body_mask(wanted.grep, _bodies(rows), plain)))
+        bodies = ranges_of(rows.column("body").combine_chunks())
+        rows = rows.filter(pa.array(body_mask(wanted.grep, bodies, np.zeros(len(rows), np.int32))))
     return rows
 
 
@@ -282,16 +281,6 @@ def _are_ok(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows have no status but ok: bool."""
     status = rows.column("status").combine_chunks()
     return pc.and_(pc.equal(pc.list_value_length(status), 1), pc.equal(pc.list_element(status, 0), OK))
-
-
-def _bodies(rows: pa.Table) -> Ranges:
-    """The column of the bodies, decompressed; a record without one has an empty one."""
-    column = rows.column("body").combine_chunks()
-    _, offsets, data = column.buffers()
-    if not len(column) or data is None or not data.size:
-        return Ranges(np.zeros(1, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int32))
-    places = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
-    return Ranges(np.frombuffer(data, np.uint8), places[:-1].astype(np.int64), np.diff(places))
 
 
 _MARKED = ("store_timestamp_ms", "born_timestamp_ms", "body_crc", "queue_id")
