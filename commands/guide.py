@@ -57,7 +57,8 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "warm": {READ: "--queues"},
     "serve": {
         READ: "--live --max-messages",
-        NETWORK: "--port --bind --advertise --broker-name --cluster-name --metrics --tls-cert --tls-key",
+        NETWORK: "--port --bind --advertise --vip-channel --broker-name --cluster-name --metrics --tls-cert"
+        " --tls-key",
         BEHAVIOUR: "--offsets --start --quiet --progress",
     },
     "stats": {SHOW: "--all", READ: "--at --limit"},

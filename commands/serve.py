@@ -91,6 +91,15 @@ Metrics = Annotated[
         help="Serve metrics for Prometheus on this port, at the path /metrics.",
     ),
 ]  # fmt: skip
+VipChannel = Annotated[
+    bool,
+    typer.Option(
+        "--vip-channel/--no-vip-channel",
+        help="Listen on the port below --port by two as well, as a broker does: the dashboard, and clients"
+            " with vipChannelEnabled, connect there. Default: --vip-channel, unless --port is 0 or that port"
+            " is in use.",
+    ),
+]  # fmt: skip
 TlsCert = Annotated[
     Path | None,
     typer.Option(
@@ -118,12 +127,13 @@ def serve(
     metrics: Metrics = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
+    vip_channel: VipChannel = True,
     shown: Annotated[options.OutputOptions, Only("quiet progress")],
 ) -> int:
     """Serve a store to RocketMQ clients, without a broker.
 
     Consumers, mqadmin and the dashboard connect to the port as to a name server, and get routes that name
-    the same port as the only broker. Push, pull, lite and orderly consumers read any topic, with tags and
+    the same port as the only broker. The dashboard also uses the port below it by two. Push, pull, lite and orderly consumers read any topic, with tags and
     SQL92 filters, from committed offsets, from a time, or from the start. With --live, pull requests
     wait for new messages; without it none arrive.
 
@@ -152,7 +162,7 @@ def serve(
         raise UsageError("--tls-cert and --tls-key belong together")
     chosen = Options(
         bind, port, advertise, cluster_name, broker_name, offsets, begin, live, max_messages, metrics,
-        None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+        None if tls_cert is None or tls_key is None else (tls_cert, tls_key), vip_channel,
     )  # fmt: skip
 
     with shown.writer().progress("serving", None) as bar:

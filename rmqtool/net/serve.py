@@ -28,7 +28,7 @@ from rmqtool.net.context import STARTS, Context, Names, Start, transfer_limits
 from rmqtool.net.counters import Counters
 from rmqtool.net.metrics import metrics_text, start_metrics
 from rmqtool.net.offsets import CommittedOffsets
-from rmqtool.net.server import Limits, Server, stop_listening
+from rmqtool.net.server import VIP_DISTANCE, Limits, Server, stop_listening
 from rmqtool.net.view import View
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -65,6 +65,7 @@ class Options:
         max_messages: most messages in the answer to a pull.
         metrics_port: the port of the metrics; None: none.
         tls: certificate and key files; None: no TLS.
+        vip_channel: listen on the port that is lower by two, too, if it is free and `port` is not 0.
         limits: what clients may take.
     """
 
@@ -79,6 +80,7 @@ class Options:
     max_messages: int = BROKER_LIMITS.memory_count
     metrics_port: int | None = None
     tls: tuple[Path, Path] | None = None
+    vip_channel: bool = False
     limits: Limits | None = None
 
 
@@ -118,6 +120,8 @@ class Served:
                 starting = start_metrics(options.host, options.metrics_port, text)
                 metrics = await _listening(options.host, options.metrics_port, starting)
                 self.metrics_port = int(metrics.sockets[0].getsockname()[1])
+            if options.vip_channel and options.port > VIP_DISTANCE:
+                await self._start_vip_channel(options.host, tls)
             started(self)
             while not self._stop.is_set():
                 if tick is not None:
@@ -130,6 +134,17 @@ class Served:
             if metrics is not None:
                 await stop_listening(metrics)
             await self.server.close()
+
+    async def _start_vip_channel(self, host: str, tls: ssl.SSLContext | None) -> None:
+        """The port may be in use: then all other clients are served."""
+        try:
+            await self.server.start_vip_channel(host, self.port, tls)
+        except OSError as error:
+            self.server.note(
+                f"cannot listen on {host}:{self.port - VIP_DISTANCE} too: {error.strerror or error}; clients"
+                " with vipChannelEnabled find no broker: start the dashboard with"
+                " rocketmq.config.isVIPChannel=false"
+            )
 
 
 async def _listening(host: str, port: int, starting: Any) -> Any:

@@ -32,6 +32,8 @@ _POLL_SHARE = 10  # a look that takes long is made seldom: it may take a tenth o
 _DUE_S = 0.1
 _HOUSEKEEPING_S = 1.0
 _SAVE_S = 5.0
+VIP_DISTANCE = 2
+"""So far below its port a broker listens too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ async def stop_listening(server: asyncio.Server) -> None:
 
 
 class Server:
-    """A store for clients, on one port.
+    """A store for clients, on one port, or on the two that a broker has.
 
     Args:
         context: names, offsets, clients.
@@ -99,10 +101,10 @@ class Server:
         self._open_view = open_view
         self._is_local = view.store.is_local
         self._other_view: View | None = None
-        self._note = note
+        self.note = note
         self._executor = ThreadPoolExecutor(1, "rmqtool-lookups")
         self._lookups: set[asyncio.Future[Any]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
 
@@ -113,20 +115,37 @@ class Server:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        patience = None if tls is None else self.limits.handshake_s
-        self._server = await loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=128
-        )
+        found = await self._listen(host, port, tls)
         self._ticker = asyncio.create_task(self._tick())
         if self._is_local:
             self._loading = asyncio.create_task(asyncio.to_thread(self.context.whole.load))
-        return int(self._server.sockets[0].getsockname()[1])
+        return found
+
+    async def start_vip_channel(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on the second port of a server that listens on `port`, as a broker does. Raises OSError.
+
+        Clients with vipChannelEnabled, of which the dashboard is one, ask there. Routes name `port` to them
+        too: they find the other one themselves.
+
+        Source: MixAll#brokerVIPChannel, BrokerController (fastRemotingServer).
+        """
+        await self._listen(host, port - VIP_DISTANCE, tls, named_port=port)
+
+    async def _listen(
+        self, host: str, port: int, tls: ssl.SSLContext | None, *, named_port: int | None = None
+    ) -> int:
+        patience = None if tls is None else self.limits.handshake_s
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self, named_port), host, port, ssl=tls, ssl_handshake_timeout=patience,
+            backlog=128,
+        )  # fmt: skip
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """End all connections and look-ups, and save what has been committed."""
-        if self._server is not None:
-            await stop_listening(self._server)
+        for server in self._servers:
+            await stop_listening(server)
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
@@ -137,9 +156,9 @@ class Server:
             await asyncio.wait(self._lookups)
         if self._loading is not None:
             await self._loading
-        if self._server is not None:
-            await self._server.wait_closed()
-            await turns()  # a connection closes its socket a turn after it was aborted
+        for server in self._servers:
+            await server.wait_closed()
+        await turns()  # a connection closes its socket a turn after it was aborted
         if self._other_view is not None:
             self._other_view.close()
         await self.save()
@@ -207,7 +226,7 @@ class Server:
 
     def report_bug(self, request: Command, error: BaseException) -> None:
         """Say that a request ended in an error that was not expected; the server goes on."""
-        self._note(f"a bug in rmqtool: request {request.code} ended in {error!r}; please report it")
+        self.note(f"a bug in rmqtool: request {request.code} ended in {error!r}; please report it")
 
     # pulls
 
@@ -325,7 +344,7 @@ class Server:
             saving = asyncio.get_running_loop().run_in_executor(None, offsets.save, table)
             await asyncio.shield(saving)  # cancelled before it begins, at the end, it would never be written
         except UnwritableError as error:
-            self._note(f"the committed offsets cannot be written: {error.message} ({error.path})")
+            self.note(f"the committed offsets cannot be written: {error.message} ({error.path})")
 
 
 def peer_of(pull: Pull) -> Connection:
@@ -337,8 +356,10 @@ def peer_of(pull: Pull) -> Connection:
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, named_port: int | None = None) -> None:
+        """Of a server; `named_port` is the port of its address, if not the one that the client reaches."""
         self._server = server
+        self._named_port = named_port
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._is_full = False  # answers pile up
@@ -366,7 +387,7 @@ class Connection(asyncio.Protocol):
         server.connections.add(self)
         transport.set_write_buffer_limits(high=server.limits.unsent_bytes)
         self.address = _address(transport.get_extra_info("peername"))
-        self.local_address = _address(transport.get_extra_info("sockname"))
+        self.local_address = _address(transport.get_extra_info("sockname"), self._named_port)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
@@ -500,6 +521,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
 
-def _address(name: Any) -> str:
+def _address(name: Any, named_port: int | None = None) -> str:
     host, port = name[:2] if isinstance(name, tuple) else ("", 0)
+    port = named_port or port
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

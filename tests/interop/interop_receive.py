@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rmqtool import NewMessage, StoreWriter
-from rmqtool.formats import properties, remoting
+from rmqtool.formats import epoch, properties, remoting
 from rmqtool.formats.message_id import OffsetMessageId
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.read.store import Store
@@ -31,6 +31,8 @@ from tests.interop.brokers import (
 from tests.interop.interop_kill import lost
 from tests.interop.processes import wait_until
 from tests.support.programs import PATIENCE_S, RMQTOOL, started
+from tests.support.remoting import RemotingClient
+from tests.support.trees import copy_tree
 
 THREADS = 4
 EPOCHS = "epochFileCheckpoint"
@@ -262,26 +264,94 @@ def set_config(broker: Broker, text: bytes) -> None:
     assert answers[0].code == 0, answers[0].remark
 
 
+@contextmanager
+def sending_in_controller_mode(
+    master: Broker, slave: Path, folder: Path
+) -> Iterator[tuple[Broker, subprocess.Popen[str]]]:
+    """`send-log` of a master's store, and a broker on `slave` that the controller sends there.
+
+    The controller names the real master, which publishes the port of `send-log` as its HA port.
+    """
+    port = free_port()
+    set_config(master, f"haListenPort={port}\nbrokerPermission=6\n".encode())
+    listen = ["--controller", "--listen", f"127.0.0.1:{port}", "--once"]
+    settings = master.settings | {"registerNameServerPeriod": "10000"}
+    with (
+        started([*RMQTOOL, "send-log", master.store, *listen], text=True) as sender,
+        Broker(master.version, folder, slave, settings, name_server=master.name_server) as broker,
+    ):
+        broker.start()
+        yield broker, sender
+
+
+def send_bodies(master: Broker, count: int) -> None:
+    """Send messages of 6 KB that clients do not compress."""
+    with master.client() as client:
+        for number in range(count):
+            body = b64encode(Random(number).randbytes(6000)).decode()
+            client.call("send", topic=TOPIC, body=body, tags="", keys="k", properties={})
+
+
 def test_a_slave_in_controller_mode_takes_the_log_from_a_folder(tmp_path: Path) -> None:
-    """The controller names a real master, whose published HA port is that of `send-log` on its store."""
+    """An empty one: log, epochs and queues are the master's."""
     version, source, slave = BROKER_VERSIONS[-1], tmp_path / "source", tmp_path / "slave"
     with Broker(version, tmp_path / "a", source, has_controller=True) as master:
         master.start()
-        with master.client() as client:
-            for number in range(200):
-                body = b64encode(Random(number).randbytes(6000)).decode()  # clients compress large bodies
-                client.call("send", topic=TOPIC, body=body, tags="", keys="k", properties={})
-        end, port = received(source), free_port()
-        set_config(master, f"haListenPort={port}\nbrokerPermission=6\n".encode())
-        command = [*RMQTOOL, "send-log", source, "--controller", "--listen", f"127.0.0.1:{port}", "--once"]
-        settings = master.settings | {"registerNameServerPeriod": "10000"}
-        with (
-            started(command, text=True) as sender,
-            Broker(version, tmp_path / "b", slave, settings, name_server=master.name_server) as broker,
-        ):
-            broker.start()
+        send_bodies(master, 200)
+        end = received(source)
+        with sending_in_controller_mode(master, slave, tmp_path / "b") as (_, sender):
             done(sender)
             wait_until(lambda: maxima(slave) == maxima(source), "the slave has dispatched all")
     assert end > LOG_FILE_SIZE
     assert log_bytes(slave, end) == log_bytes(source, end)
     assert (slave / EPOCHS).read_text().split() == (source / EPOCHS).read_text().split()
+
+
+@pytest.mark.parametrize("own_epochs", [[], [(7, 0)]], ids=["a longer last epoch", "an epoch of its own"])
+def test_a_slave_in_controller_mode_cuts_what_send_log_does_not_have(
+    own_epochs: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    """Its log goes on beyond the end of the last epoch that both have: it cuts there, and takes the rest.
+
+    Of an epoch of its own that it cuts, 5.4.0 keeps the entry: EpochFileCache#truncateSuffixByOffset is not
+    called then, and the next epoch cannot be appended (spec 04 10). Its log is equal all the same.
+    """
+    version, source, slave = BROKER_VERSIONS[-1], tmp_path / "source", tmp_path / "slave"
+    with Broker(version, tmp_path / "a", source, has_controller=True) as master:
+        master.start()
+        send_bodies(master, 100)
+        master.stop()
+        point = received(source)
+        copy_tree(source, slave)
+        (slave / "brokerIdentity").unlink()
+        shared = epoch.decode((source / EPOCHS).read_bytes())
+        (slave / EPOCHS).write_bytes(
+            epoch.encode([*shared, *(epoch.Entry(number, point + start) for number, start in own_epochs)])
+        )
+        with StoreWriter.open(slave) as writer:
+            for number in range(300):
+                writer.put(NewMessage(TOPIC, b"not in the master" * 300, keys=[f"lost{number}"]))
+        assert received(slave) > point + LOG_FILE_SIZE
+        master.start()
+        send_bodies(master, 250)
+        end = received(source)
+        expected = maxima(source)
+        with sending_in_controller_mode(master, slave, tmp_path / "b") as (broker, sender):
+            done(sender)
+            with RemotingClient(broker.port) as client:
+                wait_until(
+                    lambda: {key: max_offset(client, *key) for key in expected} == expected,
+                    "the slave has dispatched all",
+                )
+    assert log_bytes(slave, end) == log_bytes(source, end)
+    assert received(slave) == end
+    epochs = epoch.decode((source / EPOCHS).read_bytes())
+    assert len(epochs) == len(shared) + 1
+    kept = epoch.decode((slave / EPOCHS).read_bytes())
+    assert kept == ([*shared, epoch.Entry(7, point)] if own_epochs else epochs)
+
+
+def max_offset(client: RemotingClient, topic: str, queue_id: int) -> int:
+    """The end of a queue, as a broker says: after a cut, what its files hold beyond it does not count."""
+    answer = client.call(Request.GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id})
+    return int(answer.fields.get("offset", -1))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import tarfile
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -244,6 +250,65 @@ def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
         program.send_signal(signal.SIGTERM)
         assert program.wait(PATIENCE_S) == 1
         assert "left out: " in program.stderr.read()
+
+
+@contextmanager
+def two_ports() -> Iterator[tuple[int, socket.socket]]:
+    """A port that is free, and a listener on the one below it by two."""
+    for _ in range(1000):
+        with socket.socket() as lower, suppress(OSError):
+            lower.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            lower.bind(("127.0.0.1", Random().randrange(10_100, 32_000)))
+            lower.listen()
+            port = lower.getsockname()[1] + 2
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+            yield port, lower
+            return
+    raise AssertionError("no free ports")
+
+
+def test_the_port_of_the_vip_channel(cases: Library) -> None:
+    """Clients with vipChannelEnabled ask at the lower port; what they are told is the address of routes."""
+    path, notes = cases.path("ok_540_clean"), list[str]()
+    with two_ports() as (port, lower):
+        lower.close()
+        with serving(partial(Store.open, path), Options(port=port, vip_channel=True), notes.append) as server:
+            assert server.port == port
+            with RemotingClient(port) as client, RemotingClient(port - 2) as vip:
+                cluster = client.document(Request.GET_BROKER_CLUSTER_INFO)
+                assert vip.document(Request.GET_BROKER_CLUSTER_INFO) == cluster
+                found = vip.document(Request.QUERY_TOPICS_BY_CONSUMER, {"group": "none"})
+                assert found["brokerAddr"] == f"127.0.0.1:{port}"
+                assert cluster["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": f"127.0.0.1:{port}"}
+            until(lambda: not server.server.connections)
+    assert not notes
+
+
+def test_the_port_of_the_vip_channel_is_in_use(cases: Library) -> None:
+    """It is a note; the main port is served. Without the option nothing listens there."""
+    path = cases.path("ok_540_clean")
+    for is_wanted in (True, False):
+        notes = list[str]()
+        options = Options(vip_channel=is_wanted)
+        with two_ports() as (port, _):
+            chosen = replace(options, port=port)
+            with serving(partial(Store.open, path), chosen, notes.append), RemotingClient(port) as client:
+                assert client.call(Request.GET_BROKER_CLUSTER_INFO).code == 0
+        assert [f"cannot listen on 127.0.0.1:{port - 2} too" in note for note in notes] == [True] * is_wanted
+
+
+@pytest.mark.parametrize("option", [[], ["--no-vip-channel"]])
+def test_the_command_has_a_vip_channel(option: list[str], cases: Library) -> None:
+    with two_ports() as (port, lower):
+        lower.close()
+        command = [*RMQTOOL, "serve", cases.path("ok_540_clean"), "--port", port, *option]
+        with started(command, text=True) as program:
+            lines_of(program, 1)
+            with pytest.raises(ConnectionRefusedError) if option else nullcontext(), RemotingClient(port - 2):
+                pass
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(PATIENCE_S) == 0
 
 
 def test_tls(cases: Library, tmp_path: Path) -> None:
