@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def serve(
     message id holds the address of the old broker: mqadmin can look it up only if serve has that address.
 
     Exits with 0 when stopped by SIGINT, SIGTERM or SIGHUP; 1 if records were left out; 2 for a usage error,
-    such as a port that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in
-    the store.
+    such as a port that is taken; 3 if the store or a file cannot be read, or if the file of --offsets lacks
+    what consumers committed because it cannot be written; 4 if --offsets names a file in the store.
     """
     from rmqtool.net.serve import STARTS, Options
 
@@ -187,9 +187,12 @@ def _serve(store: options.StoreOptions, chosen: Options, bar: ProgressBar, *, qu
 
     served = run(lambda: store.open(quiet=True), chosen, note=note, started=started, tick=_Status(bar).tick)
     bar.hide(for_good=True)
-    counters = served.server.context.counters
+    context = served.server.context
+    counters = context.counters
     if not quiet:
         note(f"sent {counters.messages.total()} messages; left out {counters.left_out_total}")
+    if context.offsets.is_changed:
+        return EXIT_INPUT
     return EXIT_FINDINGS if counters.left_out_total else EXIT_OK
 
 

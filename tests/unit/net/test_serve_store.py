@@ -238,6 +238,22 @@ def test_the_command_serves_until_a_signal(cases: Library, tmp_path: Path) -> No
     assert table[f"{topic}@Kept"] == {queue_id: 1}
 
 
+def test_commits_that_cannot_be_saved_show_in_the_exit_code(cases: Library, tmp_path: Path) -> None:
+    """What consumers were told to be committed would be lost without a word."""
+    file = tmp_path / "folder" / "offsets.json"
+    file.parent.mkdir()
+    command = [*RMQTOOL, "serve", cases.path("ok_540_clean"), "--port", 0, "--offsets", file]
+    with started(command, text=True) as program:
+        (where,) = lines_of(program, 1)
+        shutil.rmtree(file.parent)
+        at = {"consumerGroup": "Kept", "topic": "pubOrder", "queueId": 0, "commitOffset": 1}
+        with RemotingClient(int(where.partition("127.0.0.1:")[2].partition(",")[0])) as client:
+            assert client.call(Request.UPDATE_CONSUMER_OFFSET, at).code == 0
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(PATIENCE_S) == 3
+        assert "the committed offsets cannot be written" in program.stderr.read()
+
+
 def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
     path = cases.path("bad_cl03_body_crc")
     with started([*RMQTOOL, "serve", path, "--port", 0], text=True) as program:
