@@ -50,6 +50,7 @@ class ConfigSync:
         self._flushed = flushed
         self._seconds = seconds
         self._stop = Event()
+        self._is_outdated = False
         self._failure: RmqtoolError | None = None  # set by the thread
         self._thread: Thread | None = None
 
@@ -65,6 +66,10 @@ class ConfigSync:
         if self._thread is not None:
             self._thread.join()
 
+    def fetch_again(self) -> None:
+        """The log was cut: what was fetched before may be ahead of it. It is replaced as soon as can be."""
+        self._is_outdated = True
+
     def raise_failure(self) -> None:
         """Raise what made it impossible to go on, once."""
         if self._failure is not None:
@@ -74,7 +79,7 @@ class ConfigSync:
         try:
             due = time.monotonic()
             while not self._stop.is_set():
-                if self._seconds and time.monotonic() >= due:
+                if self._seconds and (self._is_outdated or time.monotonic() >= due):
                     if self._round():
                         due = time.monotonic() + self._seconds
                 else:
@@ -85,7 +90,8 @@ class ConfigSync:
             self._failure = error
 
     def _round(self) -> bool:
-        """Fetch once, wait for the log, write; False if the broker is away, or this is to end."""
+        """Fetch once, wait for the log, write; False if the broker is away, or it was in vain."""
+        self._is_outdated = False
         try:
             documents = fetch(self._address)
             _, goal = broker_client.offsets_of(self._address)
@@ -93,7 +99,7 @@ class ConfigSync:
             return False
         self.master_end = goal
         while self._flushed() < goal:
-            if self._stop.wait(_LOOK_SECONDS):
+            if self._stop.wait(_LOOK_SECONDS) or self._is_outdated:
                 return False
         for name, document in documents.items():
             config_files.write_config(self._folder, name, document, self._profile)

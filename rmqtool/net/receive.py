@@ -325,6 +325,9 @@ class Receiver:
             if self._request.once and not facts.max_offset:
                 self._take_configuration(replica)
                 return
+            if self._is_over() and not facts.max_offset:
+                self._is_done = True
+                return
             address = Address(address.host, facts.ha_port)
         is_controller = self._request.controller if facts is None else facts.is_in_controller_mode
         connection = ControllerConnection(address) if is_controller else HaConnection(address)
@@ -335,6 +338,7 @@ class Receiver:
             if isinstance(connection, ControllerConnection):
                 epochs, end = connection.handshake(from_last_file=self._request.begin == "last")
                 self._check_epochs(replica, epochs, end)
+                self._check_end(replica, end)
                 asked = _first_report(replica, facts, self._request.begin, is_controller=True)
             oldest = facts.min_offset if facts and self._request.begin == "oldest" else None
             stream = _Stream(self.progress, replica, address, asked, oldest, epochs)
@@ -461,18 +465,20 @@ class Receiver:
             self.progress.master_end = max(self.progress.master_end, self._config.master_end)
 
     def _end_if_done(self, replica: Replica, stream: _Stream) -> None:
-        """End where `once` does: at the end that the master had when its configuration was fetched."""
+        """End where `once` does, at the end that the master had when its configuration was fetched.
+
+        Or where a master that has nothing more can only send what is too late for `until_ms`.
+        """
         request, facts = self._request, self._facts
-        if request.once and stream.has_nothing and (facts is None or facts.max_offset > 0):
+        is_over = self._is_over()
+        if (request.once or is_over) and stream.has_nothing and (facts is None or facts.max_offset > 0):
             raise RefusedError(
                 f"{replica.master} sends nothing from {stream.asked} on: its log is empty, or begins later",
-                hint="without --once the command waits for messages; --from last begins with the last file",
+                hint="without --once or --until the command waits for messages; --from last begins with the"
+                " last file",
             )
-        if not (stream.is_compared or (request.once and stream.has_nothing)):
-            return
-        if request.until_ms is not None and stream.is_at_end and time.time() * 1000 >= request.until_ms:
-            self._is_done = True
-        if not request.once:
+        self._is_done |= is_over and (stream.is_at_end or stream.has_nothing)
+        if not (request.once and (stream.is_compared or stream.has_nothing)):
             return
         if facts is None:
             self._is_done |= stream.is_at_end
@@ -480,6 +486,10 @@ class Receiver:
             self._is_done |= self.progress.configs > 0
         else:
             self._is_done |= replica.end >= facts.max_offset
+
+    def _is_over(self) -> bool:
+        """Whether a message that is stored from now on is too late for `until_ms`."""
+        return self._request.until_ms is not None and time.time() * 1000 >= self._request.until_ms
 
     def _check_epochs(self, replica: Replica, epochs: list[Entry], end: int) -> None:
         """Cut the log, or raise RefusedError, where by its epochs it has what the master does not have."""
@@ -506,12 +516,23 @@ class Receiver:
             if self._archive is not None:
                 self._archive.stop()
             replica.cut(point)
+            if self._config is not None:
+                self._config.fetch_again()
             self.progress.truncated += length
             self.progress.end = self.progress.flushed = point
         self._note(
             f"cut {length} bytes at {point}: {replica.master}, a new master, does not have them"
             + ("" if self._request.dispatch else "; `rmqtool rebuild` cuts queues and index")
         )
+
+    def _check_end(self, replica: Replica, end: int) -> None:
+        """Raise RefusedError if this log goes on after the `end` of the master's."""
+        if replica.end > end:
+            raise RefusedError(
+                f"this log ends at {replica.end}, that of {replica.master} at {end}: the master has lost"
+                " messages, or is another broker",
+                path=replica.root, hint="receive into a new folder, and keep this one",
+            )  # fmt: skip
 
     def _check_range(self, replica: Replica, facts: BrokerFacts) -> None:
         """Raise RefusedError unless the master's log can continue this one."""
@@ -521,12 +542,8 @@ class Receiver:
                                f" store {replica.file_size}", path=replica.root)  # fmt: skip
         if replica.end < 0:
             return
-        if replica.end > facts.max_offset:
-            raise RefusedError(
-                f"this log ends at {replica.end}, that of {replica.master} at {facts.max_offset}: the master"
-                " has lost messages, or is another broker",
-                path=replica.root, hint="receive into a new folder, and keep this one",
-            )  # fmt: skip
+        if not facts.is_in_controller_mode:  # else the epochs say more
+            self._check_end(replica, facts.max_offset)
         if replica.end < facts.min_offset or replica.start < replica.end == facts.min_offset:
             raise RefusedError(
                 f"this log ends at {replica.end}, that of {replica.master} begins at {facts.min_offset}: the"

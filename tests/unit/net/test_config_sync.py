@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqtool import StoreWriter
 from rmqtool.errors import FormatError, InputError, RefusedError
+from rmqtool.formats import epoch, replication
+from rmqtool.formats.epoch import Entry
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import broker_client, config_sync
 from rmqtool.net.broker_client import RequestRefusedError
@@ -18,9 +23,34 @@ from rmqtool.net.ha_connection import Address, ConnectionLostError
 from rmqtool.net.receive import Progress
 from rmqtool.read.store import Store
 from rmqtool.storage.profile import PROFILES
-from tests.support.programs import until
-from tests.support.replication import FILE_SIZE, FakeBroker, listening, log_of, make_master, receive, sending
-from tests.support.trees import tree_digest
+from tests.support.programs import PATIENCE_S, until
+from tests.support.replication import (
+    FILE_SIZE,
+    FakeBroker,
+    listening,
+    log_of,
+    make_master,
+    put,
+    read_exactly,
+    receive,
+    sending,
+)
+from tests.support.trees import copy_tree, tree_digest
+
+
+class EndedError(Exception):
+    """The run has come so far."""
+
+
+class Deadline:
+    """Ends a run that would not end."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + PATIENCE_S
+
+    def tick(self, progress: Progress) -> None:
+        """See `Receiver`."""
+        assert time.monotonic() < self._end, progress
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +127,84 @@ def test_offsets_are_never_ahead_of_the_log(master: Path, tmp_path: Path) -> Non
         until(lambda: sync.written)
         sync.stop()
         assert (tmp_path / "config" / "consumerOffset.json").exists()
+
+
+def test_a_time_that_has_passed_ends_it_at_a_master_without_messages(master: Path, tmp_path: Path) -> None:
+    """Of 5.x, which says so in heartbeats, and of 4.9, which closes each HA connection."""
+
+    def serve(connection: socket.socket) -> None:
+        read_exactly(connection, 8)
+        with suppress(OSError):
+            while True:
+                connection.sendall(replication.FRAME.pack(0, 0))
+                time.sleep(0.01)
+
+    with sending(master) as sender, listening(serve) as ha, listening(lambda connection: None) as closing:
+        fake = FakeBroker(sender)
+        fake.table |= {"commitLogMinOffset": "-1", "commitLogMaxOffset": "0"}
+        with fake as address:
+            for each in (ha, closing):
+                fake.properties["haListenPort"] = str(each.port)
+                for wait_ms in (-1000, 300):
+                    end = time.time_ns() // 1_000_000 + wait_ms
+                    more = {"once": False, "until_ms": end, "retries": True, "tick": Deadline().tick}
+                    assert receive_from(address, tmp_path / "copy", **more).end == -1
+
+
+def test_what_was_fetched_before_a_cut_is_not_written(master: Path, tmp_path: Path) -> None:
+    """It may be ahead of the log then; what the new master says takes its place at once."""
+    flushed, file = 0, tmp_path / "config" / "consumerOffset.json"
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        with fake as address:
+            sync = ConfigSync(address, tmp_path, PROFILES["5.4"], lambda: flushed, 3600.0)
+            sync.start()
+            until(lambda: sync.master_end == sender.log.end)
+            for number in (3, 2):
+                text = b'{"offsetTable":{"Topic@group":{0:%d}}}' % number
+                fake.documents[Request.GET_ALL_CONSUMER_OFFSET] = text
+                asked = fake.asked.count(Request.GET_ALL_CONSUMER_OFFSET)
+                sync.fetch_again()
+                until(lambda asked=asked: fake.asked.count(Request.GET_ALL_CONSUMER_OFFSET) > asked)
+                flushed = sender.log.end
+                until(lambda number=number: file.exists() and f":{number}" in file.read_text())
+            sync.stop()
+    assert sync.written == 2
+
+
+def test_a_cut_of_the_log_replaces_the_configuration(tmp_path: Path) -> None:
+    """After a failover; though the next look at it is an hour away."""
+    root, other, copy = make_master(tmp_path / "master", 21), tmp_path / "other", tmp_path / "copy"
+    copy_tree(root, other)
+    with Store.open(root) as store:
+        point = store.end_offset()
+    for each, count, number in ((root, 20, 1), (other, 9, 2)):
+        with StoreWriter.open(each) as writer:
+            put(writer, count)
+        epochs = [Entry(1, 0), Entry(number, point)][:number]
+        (each / "epochFileCheckpoint").write_bytes(epoch.encode(epochs))
+    with sending(root, controller=True) as first, sending(other, controller=True) as second:
+        fake = FakeBroker(first)
+        fake.properties["enableControllerMode"] = "true"
+
+        deadline = Deadline()
+
+        def tick(progress: Progress) -> None:
+            deadline.tick(progress)
+            if progress.configs == 1 and not progress.truncated:
+                fake.properties["haListenPort"] = str(second.address.port)
+                fake.table["commitLogMaxOffset"] = str(second.log.end)
+                fake.documents[Request.GET_ALL_CONSUMER_OFFSET] = b'{"offsetTable":{"Topic@group":{0:4}}}'
+                first.close()
+            if progress.configs == 2:
+                raise EndedError
+
+        with fake as address, pytest.raises(EndedError):
+            receive_from(
+                address, copy, once=False, retries=True, truncate=True, config_seconds=3600, tick=tick
+            )
+    assert ":4" in (copy / "config" / "consumerOffset.json").read_text()
+    assert log_of(copy) == log_of(other)
 
 
 def test_a_range_that_does_not_continue_is_refused(master: Path, tmp_path: Path) -> None:

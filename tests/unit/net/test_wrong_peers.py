@@ -187,17 +187,18 @@ def said_after_report(*pieces: bytes) -> Callable[[socket.socket], None]:
 
 
 def test_a_master_that_has_nothing(tmp_path: Path) -> None:
-    """Heartbeats and no bytes, though all was asked for: with --once an error."""
+    """Heartbeats and no bytes, though all was asked for: with --once or a past --until an error."""
 
     def serve(connection: socket.socket) -> None:
         read_exactly(connection, 8)
         for _ in range(100):
             connection.sendall(replication.FRAME.pack(1, 0))
 
-    with listening(serve) as address, pytest.raises(RefusedError, match="sends nothing from 1") as caught:
-        receive(address, tmp_path / "copy")
-    assert str(address) in caught.value.message
-    assert not (tmp_path / "copy").exists()
+    for end in ({"once": True}, {"once": False, "until_ms": 1}):
+        with listening(serve) as address, pytest.raises(RefusedError, match="sends nothing from 1") as caught:
+            receive(address, tmp_path / "copy", **end)
+        assert str(address) in caught.value.message
+        assert not (tmp_path / "copy").exists()
     with listening(said_after_report(replication.FRAME.pack(7, 0))) as address:
         must_name(address, tmp_path / "copy")
 
