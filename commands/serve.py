@@ -133,9 +133,9 @@ def serve(
     """Serve a store to RocketMQ clients, without a broker.
 
     Consumers, mqadmin and the dashboard connect to the port as to a name server, and get routes that name
-    the same port as the only broker. The dashboard also uses the port below it by two. Push, pull, lite and orderly consumers read any topic, with tags and
-    SQL92 filters, from committed offsets, from a time, or from the start. With --live, pull requests
-    wait for new messages; without it none arrive.
+    the same port as the only broker. The dashboard also uses the port below it by two. Push, pull, lite and
+    orderly consumers read any topic, with tags and SQL92 filters, from committed offsets, from a time, or
+    from the start. With --live, pull requests wait for new messages; without it none arrive.
 
     STORE is never changed: sends and administration are refused with RocketMQ's codes. If a consumer
     returns RECONSUME_LATER, the client itself delivers the message again. What consumers commit is kept in
