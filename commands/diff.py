@@ -220,6 +220,7 @@ def _log_lines(log: Row, row: Row) -> Iterator[str]:
         yield "             and more ranges: --differences N shows N of them"
     if None not in (log["epoch_a"], log["epoch_b"]):
         yield f"epoch        of the first difference: {log['epoch_a']} in A, {log['epoch_b']} in B"
+    yield from _epoch_lines(log, row)
     if log["diverged"] is not None:
         yield from _diverged_lines(log["diverged"])
     for part in log["only"]:
@@ -228,6 +229,22 @@ def _log_lines(log: Row, row: Row) -> Iterator[str]:
         yield f"only {part['side'].upper():<8}{_only_text(part)}"
     if log["diverged"] is None:
         yield from _ahead_lines(log, row)
+
+
+def _epoch_lines(log: Row, row: Row) -> Iterator[str]:
+    """Where a broker in controller mode cuts its log if it becomes a slave of the other one."""
+    if not log["has_epochs"]:
+        return
+    place = log["epochs_end"]
+    if place is None:
+        yield "epochs       none in common: neither broker can become a slave of the other one"
+        return
+    beyond = [name.upper() for name in "ab" if row[name]["commit_log"]["end_offset"] > place]
+    if beyond:
+        yield (
+            f"epochs       as a slave of the other one the broker of {' or '.join(beyond)} cuts its log at"
+            f" {place}"
+        )
 
 
 def _diverged_lines(found: Row) -> Iterator[str]:

@@ -188,9 +188,11 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         yield "checkpoint   missing"
     if found["epochs"]:
         newest = found["epochs"][-1]
+        confirmed = (found["checkpoint"] or {}).get("confirm_phy_offset", 0)
         yield (
             f"epochs       {len(found['epochs'])}, the newest is {newest['epoch']}"
             f" from offset {newest['start_offset']}"
+            + (f"; the log is confirmed up to {confirmed}" if confirmed else "")
         )
     for part in found["unsupported"]:
         yield f"not read     {part['what']} in {part['form']}: {part['path']}"

@@ -36,6 +36,7 @@ from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, dif
 from rmqtool.errors import FormatError
 from rmqtool.findings import Progress
 from rmqtool.formats import epoch
+from rmqtool.formats.epoch import Entry
 from rmqtool.formats.filler import is_filler
 from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode
@@ -223,7 +224,9 @@ class LogDifference:
 
     [start, stop) is the common range, empty if `start` >= `stop`. `ranges` are the first differing ranges;
     `more` is whether further ones follow, of which only the bytes are counted. `epochs` are the epochs of the
-    first differing offset, in controller mode. `diverged` is set if both logs were written independently.
+    first differing offset, in controller mode. There `epochs_end` is the offset up to which the logs must be
+    equal by their epochs, None if they have none in common; `has_epochs`: both have an epoch file that can be
+    read. `diverged` is set if both logs were written independently.
     """
 
     start: int
@@ -238,6 +241,8 @@ class LogDifference:
     behind_end: TrailingRange | None
     unread: Unread
     epochs: tuple[int | None, int | None] = (None, None)
+    has_epochs: bool = False
+    epochs_end: int | None = None
     diverged: Diverged | None = None
 
     @property
@@ -263,6 +268,8 @@ class LogDifference:
             "more_ranges": self.more,
             "epoch_a": self.epochs[0],
             "epoch_b": self.epochs[1],
+            "has_epochs": self.has_epochs,
+            "epochs_end": self.epochs_end,
             "only": [part.row() for part in self.only],
             "ahead": self.ahead,
             "ahead_bytes": self.ahead_bytes,
@@ -304,8 +311,13 @@ def diff_logs(
     )  # fmt: skip
     for each in result.ranges:
         _describe(a, b, each, reading)
+    epochs_a, epochs_b = _epochs_of(a), _epochs_of(b)
+    if epochs_a and epochs_b:
+        result.has_epochs = True
+        result.epochs_end = epoch.common_end(epochs_a, a.end, epochs_b, b.end)
     if result.ranges:
-        result.epochs = _epoch_of(a, result.ranges[0].start), _epoch_of(b, result.ranges[0].start)
+        first = result.ranges[0].start
+        result.epochs = _epoch_at(epochs_a, first), _epoch_at(epochs_b, first)
         parted = _parted(a, b, found.ranges, stop, reading)
         _look_for_fillers(a, b, result.ranges, parted)
         result.diverged = _compared(a, b, result.ranges, parted, jobs)
@@ -478,14 +490,18 @@ class _Differences:
         unread.gone += part.unread.gone
 
 
-def _epoch_of(side: Operand, offset: int) -> int | None:
-    """The epoch of controller mode in which an offset was written; None if unknown."""
+def _epochs_of(side: Operand) -> list[Entry]:
+    """The epochs of controller mode; none without a file that can be read."""
     path = side.store.layout.epoch
     if path is None:
-        return None
+        return []
     try:
-        entries = epoch.decode(head_of(path, _EPOCH_FILE_MAX))
+        return epoch.decode(head_of(path, _EPOCH_FILE_MAX))
     except FormatError:
-        return None
+        return []
+
+
+def _epoch_at(entries: list[Entry], offset: int) -> int | None:
+    """The epoch in which an offset was written; None if unknown."""
     known = [entry.epoch for entry in entries if entry.start_offset <= offset]
     return known[-1] if known else None

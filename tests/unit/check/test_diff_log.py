@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.check.diff.log import LogDifference
+from rmqtool.cli import main
 from rmqtool.formats import epoch, filler, message
 from rmqtool.formats.index import Shape
 from rmqtool.read.store import Store
@@ -296,6 +297,7 @@ def test_two_logs_that_parted(
         assert few.diverged is not None and few.diverged.start == place
         return
     assert found.log.epochs == (2, 3)
+    assert (found.log.has_epochs, found.log.epochs_end) == (True, 4096)
     first_range = found.log.ranges[0]
     assert first_range.start == place + 47
     assert first_range.changed == ["born_timestamp", "store_timestamp"]
@@ -303,6 +305,27 @@ def test_two_logs_that_parted(
     assert first_range.a.at is not None and first_range.b.at is not None
     assert (first_range.a.at.status, first_range.b.at.status) == ("ok", "ok")
     assert found.queues is not None and not found.queues.differs
+
+
+def test_where_a_slave_cuts_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By the epochs of controller mode, as the slave decides it: it does not compare bytes."""
+    write_whole(tmp_path / "a", keyed(60), log_file_size=SIZE, shape=SHAPE)
+    write_whole(tmp_path / "b", keyed(50), log_file_size=SIZE, shape=SHAPE)
+    ends = [log_of(tmp_path / name, tmp_path / name).stop for name in "ab"]
+    for epochs_a, epochs_b, place, text in (
+        ([(1, 0), (2, 4096)], [(1, 0), (2, 4096)], ends[1], f"of A cuts its log at {ends[1]}"),
+        ([(1, 0), (2, 4096)], [(1, 0), (3, 6000)], 4096, "of A or B cuts its log at 4096"),
+        ([(1, 0)], [(2, 50)], None, "none in common"),
+    ):
+        for root, entries in (("a", epochs_a), ("b", epochs_b)):
+            data = epoch.encode([epoch.Entry(*entry) for entry in entries])
+            (tmp_path / root / "epochFileCheckpoint").write_bytes(data)
+        found = log_of(tmp_path / "a", tmp_path / "b").row()
+        assert (found["has_epochs"], found["epochs_end"]) == (True, place)
+        main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "text"])
+        assert text in capfd.readouterr().out
+    (tmp_path / "b/epochFileCheckpoint").write_bytes(b"2\n7\n1-0\n")
+    assert not log_of(tmp_path / "a", tmp_path / "b").has_epochs
 
 
 def test_logs_that_parted_at_the_last_record(tmp_path: Path) -> None:

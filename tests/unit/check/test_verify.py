@@ -14,7 +14,7 @@ import pytest
 from rmqtool.check.verify import DEFAULT_PASSES, PASSES, Bounds, Report, verify
 from rmqtool.cli import main
 from rmqtool.errors import UsageError
-from rmqtool.formats import checkpoint, index
+from rmqtool.formats import checkpoint, epoch, index
 from rmqtool.formats.consume_queue import UNIT
 from rmqtool.formats.index import decode_header
 from rmqtool.problems import Finding
@@ -48,6 +48,23 @@ def test_a_lost_page_of_a_body_has_the_same_code_everywhere(
         assert main([words[0], str(root), *words[1:]]) == code
         text = "".join(capsys.readouterr())
         assert "CL03" in text and "CL08" not in text, words
+
+
+def test_epochs_that_a_slave_of_5_4_leaves(tmp_path: Path) -> None:
+    """It cuts its log, but not the list: entries begin after the end of the log, or do not rise."""
+    root = tmp_path / "store"
+    write_whole(root, keyed(9))
+    with Store.open(root) as store:
+        end = store.end_offset()
+    for entries, codes in (
+        ([(1, 0), (3, end)], []),
+        ([(1, 0), (3, end + 1)], ["EP01"]),
+        ([(1, 0), (3, 900), (4, 800)], ["EP01"]),
+        ([(2, 0), (2, 900)], ["EP01"]),
+    ):
+        data = epoch.encode([epoch.Entry(*entry) for entry in entries])
+        (root / "epochFileCheckpoint").write_bytes(data)
+        assert codes_of(root) == codes, entries
 
 
 def rows_of(findings: list[Finding]) -> list[dict[str, object]]:

@@ -373,6 +373,12 @@ def test_epochs_of_controller_mode(tmp_path: Path) -> None:
     assert info_of(root)["epochs"] is None
     entries = [epoch.Entry(1, 0), epoch.Entry(3, 500)]
     (root / "epochFileCheckpoint").write_bytes(epoch.encode(entries))
-    assert info_of(root)["epochs"] == [{"epoch": 1, "start_offset": 0}, {"epoch": 3, "start_offset": 500}]
+    found = info_of(root)
+    assert found["epochs"] == [{"epoch": 1, "start_offset": 0}, {"epoch": 3, "start_offset": 500}]
+    assert any(line.endswith("the newest is 3 from offset 500") for line in _lines(found, UTC))
+    state = checkpoint.Checkpoint(confirm_phy_offset=700)
+    (root / "checkpoint").write_bytes(checkpoint.encode(state, 5))
+    lines = list(_lines(info_of(root), UTC))
+    assert any(line.endswith("from offset 500; the log is confirmed up to 700") for line in lines)
     (root / "epochFileCheckpoint").write_bytes(b"2\n0\n1-0\n")
     assert info_of(root)["epochs"] is None
