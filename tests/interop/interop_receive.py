@@ -18,6 +18,8 @@ from rmqtool import NewMessage, StoreWriter
 from rmqtool.formats import epoch, properties, remoting
 from rmqtool.formats.message_id import OffsetMessageId
 from rmqtool.formats.remoting_codes import Request
+from rmqtool.net.broker_client import ask, facts_of
+from rmqtool.net.ha_connection import Address
 from rmqtool.read.store import Store
 from tests.interop.brokers import (
     BROKER_VERSIONS,
@@ -250,6 +252,58 @@ def test_a_learner_of_a_master_in_controller_mode(tmp_path: Path) -> None:
             if not number:
                 broker.stop()
                 broker.start()
+
+
+def test_a_learner_after_a_failover(tmp_path: Path) -> None:
+    """The master is killed, its slave is elected; the same copy goes on from there, with the new epoch."""
+    version, copy = BROKER_VERSIONS[-1], tmp_path / "copy"
+    with Broker(version, tmp_path / "a", tmp_path / "first", has_controller=True) as first:
+        first.start()
+        settings = first.settings | {"haSendHeartbeatInterval": "500"}
+        with Broker(
+            version, tmp_path / "b", tmp_path / "second", settings, name_server=first.name_server
+        ) as second:
+            second.start()
+            send_bodies(first, 60)
+            wait_until(lambda: received(second.store) >= received(first.store), "the slave has all")
+            wait_until(lambda: len(in_sync(first)) == 2, "the slave is a candidate")
+            row = json.loads(run("receive", f"127.0.0.1:{first.port}", copy, "--once", "--json").stdout)
+            before = row["epoch"]
+            first.kill()
+            wait_until(lambda: role_of(second) == "SYNC_MASTER", "the slave is elected", step=0.5)
+            with RemotingClient(second.port) as client:
+                for _ in range(30):
+                    wait_until(lambda client=client: is_sent(client), "the new master takes a message")
+            row = json.loads(run("receive", f"127.0.0.1:{second.port}", copy, "--once", "--json").stdout)
+        assert row["epoch"] > before
+        assert row["truncated_bytes"] == 0
+        end = row["end_offset"]
+        assert end == received(tmp_path / "second")
+        assert log_bytes(copy, end) == log_bytes(tmp_path / "second", end)
+        assert (copy / EPOCHS).read_text().split() == (tmp_path / "second" / EPOCHS).read_text().split()
+
+
+def in_sync(broker: Broker) -> list[str]:
+    """The replicas that the controller takes for level with the master, and the master."""
+    text = ask(Address("127.0.0.1", broker.port), Request.GET_BROKER_HA_STATUS).body
+    status = json.loads(text)
+    slaves = [each["addr"] for each in status["haConnectionInfo"] if each["inSync"]]
+    return ["master", *slaves]
+
+
+def is_sent(client: RemotingClient) -> bool:
+    """Send a message to a broker, whatever the name server says."""
+    fields = {
+        "producerGroup": "lab", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+        "queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "", "reconsumeTimes": 0,
+        "unitMode": "false", "batch": "false",
+    }  # fmt: skip
+    return client.call(Request.SEND_MESSAGE, fields, b"after the failover" * 99).code == 0
+
+
+def role_of(broker: Broker) -> str:
+    """The role that the controller has given to a broker."""
+    return facts_of(Address("127.0.0.1", broker.port)).role
 
 
 def set_config(broker: Broker, text: bytes) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqtool import Selection, StoreWriter
+from rmqtool import NewMessage, Selection, StoreWriter
 from rmqtool.check.verify import verify
 from rmqtool.errors import FormatError, InputError, RefusedError
 from rmqtool.formats import epoch
@@ -19,10 +21,14 @@ from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import dispatching
 from rmqtool.net import receive as receive_module
 from rmqtool.net.marks import CLOSED, DISPATCHED
+from rmqtool.net.receive import Progress
+from rmqtool.net.serve import Options
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import detect
 from rmqtool.write.cut_back import cut_back
+from tests.support.programs import until
 from tests.support.rebuild_checks import index_entries, queue_files
+from tests.support.remoting import RemotingClient, records, served
 from tests.support.replication import FILE_SIZE, FakeBroker, log_of, make_master, put, receive, sending
 from tests.support.sweep import in_sweeps
 
@@ -74,6 +80,46 @@ def test_a_run_goes_on_where_queues_end(tmp_path: Path) -> None:
     with sending(root) as sender:
         receive(sender.address, copy, dispatch=True)
     check_equal(copy, root)
+
+
+class EndedError(Exception):
+    """The run has come so far."""
+
+
+def test_a_consumer_waits_at_a_store_that_is_received(tmp_path: Path) -> None:
+    """`serve --live` reads it meanwhile: a pull that waits has the next message once it has arrived."""
+    root, copy, ended = make_master(tmp_path / "master", 5), tmp_path / "copy", threading.Event()
+    with sending(root) as sender, StoreWriter.open(root) as writer:
+
+        def tick(progress: Progress) -> None:
+            if ended.is_set():
+                raise EndedError
+
+        def run() -> None:
+            with suppress(EndedError):
+                receive(sender.address, copy, once=False, dispatch=True, tick=tick)
+
+        receiver = threading.Thread(target=run)
+        receiver.start()
+        try:
+            until(lambda: (copy / "consumequeue" / "Topic" / "1").exists())
+            with served(copy, Options(live=True)) as server, RemotingClient(server.port) as client:
+                at = {"topic": "Topic", "queueId": 0}
+                with Store.open(root) as store:
+                    end = store.max_offset("Topic", 0)
+                until(lambda: client.call(Request.GET_MAX_OFFSET, at).fields["offset"] == str(end))
+                wanted = {
+                    **at, "consumerGroup": "G", "queueOffset": end, "maxMsgNums": 32, "sysFlag": 6,
+                    "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subscription": "*",
+                }  # fmt: skip
+                number = client.send(Request.PULL_MESSAGE, wanted)
+                until(lambda: server.server.held.count == 1)
+                writer.put(NewMessage("Topic", b"has arrived", queue_id=0))
+                writer.flush()
+                assert [each.body for each in records(client.answer(number).body)] == [b"has arrived"]
+        finally:
+            ended.set()
+            receiver.join()
 
 
 def test_a_log_that_begins_later(tmp_path: Path) -> None:

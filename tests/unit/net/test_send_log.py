@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import NewMessage, StoreWriter
 from rmqtool.errors import RefusedError, UnsupportedStoreError, UnwritableError
 from rmqtool.formats import replication
 from rmqtool.net import send_log
@@ -94,6 +95,20 @@ def test_a_silent_slave_is_given_up(master: Path, monkeypatch: pytest.MonkeyPatc
     with sending(master) as sender, slave(sender) as connection:
         connection.sendall(report(5)[:3])
         assert connection.recv(1) == b""
+
+
+def test_a_slave_that_takes_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has asked for a log that no socket holds, and goes on to report."""
+    monkeypatch.setattr(send_log, "_STALLED_SECONDS", 0.2)
+    root = make_master(tmp_path / "master", 100, file_size=32 << 20, size=2)
+    with StoreWriter.open(root) as writer:
+        for _ in range(8):
+            writer.put(NewMessage("Topic", bytes(3 << 20)))
+    with sending(root) as sender, slave(sender) as connection:
+        connection.sendall(report(0))
+        until(lambda: sender.slaves and not sender.slaves[0].is_connected)
+        assert sender.slaves[0].reason == "timed out"
+        assert sender.slaves[0].sent < sender.log.end
 
 
 def test_nothing_is_sent_from_damage_on(master: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from rmqtool.net.ha_connection import Address
 from rmqtool.read.store import Store
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, surroundings, until
 from tests.support.remoting import RemotingClient
-from tests.support.replication import FILE_SIZE, log_of, make_master, receive, sending
+from tests.support.replication import FILE_SIZE, FakeBroker, log_of, make_master, receive, sending
 from tests.support.sweep import paired
 from tests.support.trees import tree_digest
 
@@ -107,8 +107,9 @@ def test_a_signal_ends_it(
     run(master, tmp_path, number)
 
 
-def test_the_status_line_of_serve(master: Path) -> None:
-    """On a terminal: connections, groups and the rate of messages."""
+@contextmanager
+def on_a_terminal(*words: object) -> Iterator[tuple[Any, bytearray]]:
+    """A command, and what it has shown so far; it is ended by SIGTERM, and must end well."""
     screen, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     shown = bytearray()
@@ -120,15 +121,32 @@ def test_the_status_line_of_serve(master: Path) -> None:
 
     reader = threading.Thread(target=read)
     environment = surroundings(TERM="xterm")
-    with started([*RMQTOOL, "serve", master, "--port", 0], stderr=inner, env=environment) as program:
+    with started([*RMQTOOL, *words], stdout=subprocess.DEVNULL, stderr=inner, env=environment) as program:
         os.close(inner)
         reader.start()
-        until(lambda: b"Ctrl-C" in shown)
-        with RemotingClient(port_of(shown.decode())) as client:
-            assert client.pull("Topic", 0, 0).code == 0
-            until(lambda: b"1 connection, 0 groups, " in shown)
+        yield program, shown
         program.send_signal(signal.SIGTERM)
         assert program.wait(PATIENCE_S) == EXIT_OK
     reader.join()
     os.close(screen)
+
+
+def test_the_status_line_of_serve(master: Path) -> None:
+    """On a terminal: connections, groups and the rate of messages."""
+    with on_a_terminal("serve", master, "--port", 0) as (_, shown):
+        until(lambda: b"Ctrl-C" in shown)
+        with RemotingClient(port_of(shown.decode())) as client:
+            assert client.pull("Topic", 0, 0).code == 0
+            until(lambda: b"1 connection, 0 groups, " in shown)
     assert b"messages/s" in shown
+
+
+def test_the_status_line_of_receive(master: Path, tmp_path: Path) -> None:
+    """On a terminal: how far the master is ahead; then that it is away."""
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        fake.table["commitLogMaxOffset"] = str(sender.log.end + (5 << 10))
+        with fake as address, on_a_terminal("receive", address, tmp_path / "copy") as (_, shown):
+            until(lambda: b"receiving, 5.0 KiB behind" in shown)
+            sender.close()
+            until(lambda: b"waiting for the master" in shown)
