@@ -7,7 +7,9 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from rmqtool import NewMessage, Store, StoreWriter
 from rmqtool.errors import FormatError, InputError, RefusedError, StoreInUseError, UnwritableError, UsageError
 from rmqtool.formats import message, replication
+from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import ha_connection
 from rmqtool.net import receive as receive_module
 from rmqtool.net.ha_connection import Address, ConnectionLostError
@@ -23,6 +26,7 @@ from rmqtool.storage import lock
 from tests.support.hard_limits import size_limit
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
 from tests.support.records import STORE_TIMESTAMP, record
+from tests.support.remoting import RemotingClient, served
 from tests.support.replication import (
     FILE_SIZE,
     cutting,
@@ -358,6 +362,24 @@ def test_until_ends_before_a_message(tmp_path: Path) -> None:
     with saying(frame(1, data[1:]), then=lambda connection: connection.recv(1)) as address:
         progress = receive(address, tmp_path / "copy", until_ms=STORE_TIMESTAMP + 3000, once=False)
     assert (progress.records, progress.end) == (3, 3 * len(data) // 5)
+
+
+def test_the_clock_of_the_host_jumps(master: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By years, at each look: what waits goes by another clock, at every end of a connection."""
+    jumps = cycle((0, 10**9, -(10**9), 3 * 10**8))
+    true, true_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: true() + next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: true_ns() + next(jumps) * 10**9)
+    with sending(master, frame_bytes=500) as sender, cutting(sender.address, iter((9000, 12_000))) as address:
+        progress = receive(address, tmp_path / "copy", ack="written", retries=True, dispatch=True)
+    assert log_of(tmp_path / "copy") == log_of(master)
+    assert progress.connections == 3
+    with served(tmp_path / "copy") as server, RemotingClient(server.port) as client:
+        end = int(client.call(Request.GET_MAX_OFFSET, {"topic": "Topic", "queueId": 0}).fields["offset"])
+        assert client.pull("Topic", 0, end - 1).code == 0
+        began = time.monotonic()
+        assert client.pull("Topic", 0, end, sysFlag=6, suspendTimeoutMillis=300).code == 19
+        assert 0.3 <= time.monotonic() - began < PATIENCE_S
 
 
 def test_stores_that_must_not_be_changed(master: Path, tmp_path: Path) -> None:
