@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PROGRESS_DELAY_SECONDS = 1.0
 MEASURED_SECONDS, MEASURED_PART = 2.0, 0.02
 """For so long, and of so much of the total, progress is measured before it gives a rate."""
+RATE_SECONDS = 10.0
+"""Of work that may never end the rate is that of the last so many seconds, or up to twice as many."""
 DRAW_SECONDS = 0.1
 
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -165,6 +167,7 @@ class ProgressBar:
         self._done_bytes = 0
         self._shown_last = self._drawn_last = time.monotonic()
         self._first: tuple[float, int] | None = None  # when the first bytes were done, and how many
+        self._recent: tuple[float, int] | None = None  # the same of a later moment, without a total
         self._lock = threading.Lock()
         self._rich: RichProgress | None = None
 
@@ -175,6 +178,7 @@ class ProgressBar:
             now = time.monotonic()
             if self._first is None:
                 self._first = now, self._done_bytes
+            self._slide(now, self._first)
             if not self._shown or now - self._shown_last < self._delay and self._rich is None:
                 return
             if self._terminal:
@@ -186,6 +190,12 @@ class ProgressBar:
             else:
                 self._shown_last = now
                 print_error(self._line(now))
+
+    def _slide(self, now: float, first: tuple[float, int]) -> None:
+        """Forget what was long ago: a backup that runs for days has the rate of now."""
+        recent = self._recent or first
+        if self._total_bytes is None and now - recent[0] >= RATE_SECONDS:
+            self._first, self._recent = recent, (now, self._done_bytes)
 
     def describe(self, title: str) -> None:
         """Sets the title; it is shown with the next advance."""

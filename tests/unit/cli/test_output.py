@@ -418,6 +418,23 @@ def test_progress_on_request_is_plain_lines(
     ]
 
 
+def test_the_rate_of_work_without_an_end_is_that_of_now(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that has received much, then nothing for an hour, then a little."""
+    clock = [0.0]
+    monkeypatch.setattr("rmqtool.terminal.time.monotonic", lambda: clock[0])
+    with Output(progress=True).progress("receiving", None) as bar:
+        for seconds, count in ((60, 100 << 20), (3600, 0), (60, 1 << 10)):
+            for _ in range(seconds):
+                clock[0] += 1
+                bar.advance(count)
+            lines = capsys.readouterr().err.splitlines()
+            rate = f"{count // 1024 // 1024}.0 MiB/s" if count >= 1 << 20 else "1.0 KiB/s"
+            assert lines[-1].endswith(f", {rate}") == bool(count), lines[-1]
+            assert ("/s" in lines[-1]) == bool(count)
+
+
 def test_progress_of_a_long_job_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
