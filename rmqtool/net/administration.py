@@ -15,7 +15,17 @@ from rmqtool.formats.remoting import Command
 from rmqtool.formats.remoting_codes import Response
 from rmqtool.net.broker import store_time, time_at
 from rmqtool.net.clients import Group, Peer
-from rmqtool.net.context import PERM_READ, Context, Refusal, Table, int_of, long_of, success, text_of
+from rmqtool.net.context import (
+    PERM_READ,
+    READ_ONLY,
+    Context,
+    Refusal,
+    Table,
+    int_of,
+    long_of,
+    success,
+    text_of,
+)
 from rmqtool.net.view import Topic, View
 from rmqtool.storage.config_files import delay_offsets, now_ms, read_config
 
@@ -217,7 +227,8 @@ def _connections(group: Group) -> dict[str, Any]:
 
 def no_producers(context: Context, view: View, request: Command, peer: Peer) -> Command:
     """GET_PRODUCER_CONNECTION_LIST."""
-    raise Refusal(Response.SYSTEM_ERROR, "the producer group[] not exist: this store is served read-only")
+    name = text_of(request, "producerGroup", "")
+    raise Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist: {READ_ONLY}")
 
 
 def all_producers(context: Context, view: View, request: Command, peer: Peer) -> Command:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqtool.formats.remoting import Command
 from rmqtool.formats.remoting_codes import Response
-from rmqtool.message.system_topics import is_system_topic
+from rmqtool.message.system_topics import REPLY_SUFFIX, is_system_topic
 from rmqtool.net.clients import Peer
 from rmqtool.net.context import PERM_READ, Context, Refusal, success, text_of
 from rmqtool.net.view import View
@@ -66,7 +66,12 @@ def topics_of_cluster(context: Context, view: View, request: Command, peer: Peer
 def system_topics(context: Context, view: View, request: Command, peer: Peer) -> Command:
     """GET_SYSTEM_TOPIC_LIST_FROM_NS and GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
     names = context.names
-    found = {names.cluster, names.broker, *filter(is_system_topic, view.topics)}
+    reply = f"{names.cluster}{REPLY_SUFFIX}"
+    found = {
+        names.cluster,
+        names.broker,
+        *(name for name in view.topics if is_system_topic(name) or name == reply),
+    }
     return success(request, {"brokerAddr": names.address(peer), "topicList": sorted(found)})
 
 

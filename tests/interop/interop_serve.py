@@ -19,12 +19,13 @@ import pytest
 
 from rmqtool import NewMessage, StoreWriter
 from rmqtool.formats import body, properties
+from rmqtool.formats.remoting_codes import Request
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
 from tests.interop.brokers import Broker, free_port
 from tests.interop.processes import Program, wait_until
-from tests.interop.serve_requests import essence, requests_of
+from tests.interop.serve_requests import broker_requests, essence, name_server_requests, requests_of
 from tests.support.programs import PATIENCE_S, RMQTOOL, started
 from tests.support.remoting import RemotingClient, make_certificate
 from tests.support.stores import Library, real_case
@@ -361,12 +362,19 @@ def test_the_same_requests_have_the_same_answers_as_at_a_broker(
             serve(cases.path(case.name)) as server,
             RemotingClient(broker.port) as theirs,
             RemotingClient(int(server.rpartition(":")[2])) as ours,
+            RemotingClient(int(name_server.rpartition(":")[2])) as names,
         ):
-            requests = list(requests_of(store))
+            requests = [(theirs, *each) for each in (*requests_of(store), *broker_requests())]
+            requests += [(names, *each) for each in name_server_requests(store)]
+            last = requests[-1][2]["topic"]
+            wait_until(
+                lambda: names.call(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": last}).code == 0,
+                "the broker is registered",
+            )
             different = {}
-            for code, fields in requests:
+            for asked, code, fields in requests:
                 expected, found = (
-                    essence(code, theirs.call(code, fields)),
+                    essence(code, asked.call(code, fields)),
                     essence(code, ours.call(code, fields)),
                 )
                 if expected != found:

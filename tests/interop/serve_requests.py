@@ -13,16 +13,22 @@ from rmqtool.formats.remoting import Command
 from rmqtool.formats.remoting_codes import Request
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
 
 Fields = dict[str, Any]
 
 _OBJECT_KEY = re.compile(r'(?<=[{,])(\{"brokerName":"[^"]*","queueId":\d+,"topic":"[^"]*"\})(?=:)')
-# Statistics of a process, which a store does not hold, and what a start makes.
+# Statistics of a process, which a store does not hold; what a start makes; texts that clients make of numbers
+# beside them; counts that a 5.4 client pages by; the group that asks.
 _VARYING = frozenset({
-    "brokerAddr", "consumeTps", "topicPutTps", "dataVersion", "delayTime", "perm", "lastUpdateTimestamp",
-    "totalInflightDiff", "writeQueueNums", "topicSysFlag", "groupSysFlag", "mappingDetail", "attributes",
+    "brokerAddr", "brokerAddrs", "consumeTps", "topicPutTps", "dataVersion", "delayTime", "perm",
+    "lastUpdateTimestamp", "totalInflightDiff", "writeQueueNums", "topicSysFlag", "groupSysFlag",
+    "mappingDetail", "attributes", "mappingDataVersion", "totalTopicNum", "totalGroupNum",
+    "consumeTimeStampStr", "minTimeStampStr", "maxTimeStampStr", "topicQueueMappingInfoMap",
+    "topicQueueMappingDetailMap", "lab_differential",
 })  # fmt: skip
+_NAMES = ("CHECKPOINT_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")  # a store has them once they are used
 
 
 _DELAYED = "pubDelay"  # a broker that starts delivers what has become due
@@ -65,6 +71,7 @@ def requests_of(store: Store) -> Iterator[tuple[int, Fields]]:
         ):
             yield code, {"topic": topic}
     yield from _messages(store)
+    yield from _groups(store)
     topic, queue_id = max(
         (key for key, queue in store.queues.items() if isinstance(queue, ConsumeQueue) and key[0] in topics),
         key=lambda key: store.max_offset(*key),
@@ -98,6 +105,44 @@ def pull(topic: str, queue_id: int, offset: int, **more: Any) -> Fields:
         "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*",
         "subVersion": 0, "expressionType": "TAG",
     } | more  # fmt: skip
+
+
+def _groups(store: Store) -> Iterator[tuple[int, Fields]]:
+    """What the dashboard and mqadmin ask about groups: how far they are, and who is connected."""
+    table = known_offsets(store)[0]
+    for group in sorted({group for _, group in table}):
+        topics = sorted(topic for topic, each in table if each == group)
+        if not all(map(_is_at_rest, topics)):
+            continue
+        yield Request.GET_CONSUME_STATS, {"consumerGroup": group}
+        yield Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
+        yield Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}
+        yield Request.QUERY_TOPICS_BY_CONSUMER, {"group": group}
+        for topic in topics:
+            at = {"consumerGroup": group, "topic": topic}
+            yield Request.GET_CONSUME_STATS, at
+            yield Request.QUERY_CONSUME_TIME_SPAN, {"group": group, "topic": topic}
+            yield Request.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": group, "topic": topic}
+            for queue_id in table[topic, group]:
+                yield Request.QUERY_CONSUMER_OFFSET, {**at, "queueId": queue_id}
+
+
+def broker_requests() -> Iterator[tuple[int, Fields]]:
+    """What the dashboard asks a broker as a whole."""
+    yield Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}
+    yield Request.GET_ALL_TOPIC_CONFIG, {}
+    yield Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {}
+    yield Request.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "none"}
+    yield Request.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "none"}
+
+
+def name_server_requests(store: Store) -> Iterator[tuple[int, Fields]]:
+    """What clients and the dashboard ask a name server."""
+    yield Request.GET_BROKER_CLUSTER_INFO, {}
+    yield Request.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}
+    for topic in sorted({"NoSuchTopic", *(topic for topic, _ in store.queues)}):
+        yield Request.GET_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
+        yield Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
 
 
 def _messages(store: Store) -> Iterator[tuple[int, Fields]]:
@@ -148,5 +193,5 @@ def _sorted(value: Any) -> Any:
             str(key): _sorted(each) for key, each in value.items() if key not in _VARYING and each is not None
         }
     if isinstance(value, list):
-        return sorted(map(_sorted, value), key=repr)
+        return sorted((_sorted(each) for each in value if each not in _NAMES), key=repr)
     return value

@@ -227,6 +227,9 @@ def test_routes_and_lists(store: Store, client: RemotingClient, port: int) -> No
     shown = client.document(Request.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
     assert {each for each, _ in store.queues} <= set(shown) <= set(names)
     assert {each["perm"] for each in shown.values()} == {4}
+    system = client.document(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]
+    assert {"DefaultCluster", "broker-a", "TBW102", "DefaultCluster_REPLY_TOPIC"} <= set(system)
+    assert topic not in system
 
 
 ANSWERED: dict[int, dict[str, Any]] = {
