@@ -170,6 +170,7 @@ def serve(
 
 
 def _serve(store: options.StoreOptions, chosen: Options, bar: ProgressBar, *, quiet: bool) -> int:
+    from rmqtool.net.ha_connection import Address
     from rmqtool.net.serve import run
     from rmqtool.terminal import print_error
 
@@ -180,10 +181,10 @@ def _serve(store: options.StoreOptions, chosen: Options, bar: ProgressBar, *, qu
     def started(served: Served) -> None:
         if quiet:
             return
-        where = f"{chosen.host}:{served.port}"
+        where = Address(chosen.host, served.port)
         note(f"{store.store} is served on {where}, for name server and broker; Ctrl-C ends it")
         if served.metrics_port is not None:
-            note(f"metrics: http://{chosen.host}:{served.metrics_port}/metrics")
+            note(f"metrics: http://{Address(chosen.host, served.metrics_port)}/metrics")
 
     served = run(lambda: store.open(quiet=True), chosen, note=note, started=started, tick=_Status(bar).tick)
     bar.hide(for_good=True)

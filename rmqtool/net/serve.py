@@ -26,6 +26,7 @@ from rmqtool.lazy_pattern import pattern
 from rmqtool.net.clients import Clients
 from rmqtool.net.context import STARTS, Context, Names, Start, transfer_limits
 from rmqtool.net.counters import Counters
+from rmqtool.net.ha_connection import Address
 from rmqtool.net.metrics import metrics_text, start_metrics
 from rmqtool.net.offsets import CommittedOffsets
 from rmqtool.net.server import VIP_DISTANCE, Limits, Server, stop_listening
@@ -141,8 +142,8 @@ class Served:
             await self.server.start_vip_channel(host, self.port, tls)
         except OSError as error:
             self.server.note(
-                f"cannot listen on {host}:{self.port - VIP_DISTANCE} too: {error.strerror or error}; clients"
-                " with vipChannelEnabled find no broker: start the dashboard with"
+                f"cannot listen on {Address(host, self.port - VIP_DISTANCE)} too: {error.strerror or error};"
+                " clients with vipChannelEnabled find no broker: start the dashboard with"
                 " rocketmq.config.isVIPChannel=false"
             )
 
@@ -152,7 +153,7 @@ async def _listening(host: str, port: int, starting: Any) -> Any:
         return await starting
     except OSError as error:
         raise UsageError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            f"cannot listen on {Address(host, port)}: {error.strerror or error}",
             hint="--port and --bind choose another",
         ) from error
 

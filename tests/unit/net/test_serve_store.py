@@ -254,6 +254,22 @@ def test_commits_that_cannot_be_saved_show_in_the_exit_code(cases: Library, tmp_
         assert "the committed offsets cannot be written" in program.stderr.read()
 
 
+def test_the_address_of_ipv6_is_in_brackets(cases: Library) -> None:
+    """What is printed can be given to a client, and to a scraper."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    command = [*RMQTOOL, "serve", cases.path("ok_540_clean"), "--bind", "::1", "--port", 0, "--metrics", 0]
+    with started(command, text=True) as program:
+        where, metrics = lines_of(program, 2)
+        assert "is served on [::1]:" in where
+        with urllib.request.urlopen(metrics.partition("metrics: ")[2].strip(), timeout=PATIENCE_S) as answer:
+            assert b"rmqtool_serve_open_connections" in answer.read()
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(PATIENCE_S) == 0
+
+
 def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
     path = cases.path("bad_cl03_body_crc")
     with started([*RMQTOOL, "serve", path, "--port", 0], text=True) as program:
