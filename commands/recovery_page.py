@@ -304,6 +304,8 @@ rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 \
 mqadmin topicStatus -n HOST:10911 -t Orders
 ```
 
+The dashboard also connects to the port that is lower by two, here 10909: a firewall must let both through.
+
 Consumer groups continue at the offsets in the store. What they commit meanwhile is saved only in the file
 of `--offsets`, which has the layout of consumerOffset.json: a broker that is started later does not know
 these offsets, and delivers the messages again. Sends are refused. A damaged record is left out and
