@@ -220,16 +220,24 @@ def test_damage_that_no_killed_run_leaves_is_refused(master: Path, tmp_path: Pat
     assert tree_digest(copy) == before
 
 
-def test_a_connection_that_is_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("controller", [False, True])
+def test_a_connection_that_is_cut_at_every_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controller: bool
+) -> None:
     """Of heads, bodies, records and files: each cut leaves whole records, and the next goes on."""
     monkeypatch.setattr(receive_module, "_RETRY_SECONDS", (0.0,))
     root = make_master(tmp_path / "master", 4, file_size=512, size=60)
-    with sending(root, frame_bytes=40) as sender:
-        total = len(log_of(root)) * 52 // 40
+    # The answer to the handshake, and the head of a frame.
+    answer, head = (replication.HANDSHAKE_ANSWER.size + 12, 36) if controller else (0, 12)
+    with sending(root, frame_bytes=40, controller=controller) as sender:
+        frame_size = head + 40
+        total = answer + len(log_of(root)) * frame_size // 40
         # A first frame, each byte of a frame, then places in all others.
-        cuts = iter([60, *range(54), *range(54, total, 19)])
+        cuts = iter(
+            [answer + frame_size + 8, *range(answer + frame_size + 2), *range(answer + frame_size, total, 19)]
+        )
         with cutting(sender.address, cuts) as address:
-            progress = receive(address, tmp_path / "copy", retries=True, file_size=512)
+            progress = receive(address, tmp_path / "copy", retries=True, file_size=512, controller=controller)
     assert next(cuts, None) is None
     assert progress.connections > 20
     assert log_of(tmp_path / "copy") == log_of(root)
