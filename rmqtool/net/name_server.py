@@ -86,5 +86,6 @@ def no_value(context: Context, view: View, request: Command, peer: Peer) -> Comm
 
 
 def config(context: Context, view: View, request: Command, peer: Peer) -> Command:
-    """GET_NAMESRV_CONFIG."""
-    return request.answer(Response.SUCCESS, body=b"")
+    """GET_NAMESRV_CONFIG, as properties. Not nothing: mqadmin fails on an answer without a body."""
+    port = context.names.address(peer).rpartition(":")[2]
+    return request.answer(Response.SUCCESS, body=f"listenPort={port}\n".encode())

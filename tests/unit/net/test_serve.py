@@ -230,6 +230,7 @@ def test_routes_and_lists(store: Store, client: RemotingClient, port: int) -> No
     system = client.document(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]
     assert {"DefaultCluster", "broker-a", "TBW102", "DefaultCluster_REPLY_TOPIC"} <= set(system)
     assert topic not in system
+    assert client.call(Request.GET_NAMESRV_CONFIG).body == b"listenPort=%d\n" % port
 
 
 ANSWERED: dict[int, dict[str, Any]] = {
