@@ -274,6 +274,8 @@ def test_mqadmin_reads_a_dead_store(version: str, cases: Library, tmp_path: Path
         with Program(version, "Admin", home=tmp_path / "admin") as admin:
             missing = {}
             for command, words, expected in MQADMIN:
+                if command == "queryMsgById" and version.startswith("4."):
+                    continue  # it has no -t, and looks for offset ids only
                 line = [command, "-n", server, *(word.format(**known) for word in words)]
                 printed = admin.call("run", words=line)
                 if expected.format(**known) not in printed:
