@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -254,10 +256,15 @@ def test_a_learner_of_a_master_in_controller_mode(tmp_path: Path) -> None:
                 broker.start()
 
 
-def test_a_learner_after_a_failover(tmp_path: Path) -> None:
-    """The master is killed, its slave is elected; the same copy goes on from there, with the new epoch."""
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_learner_after_a_failover(is_ahead: bool, tmp_path: Path) -> None:
+    """The master is killed, its slave is elected; the same copy goes on from there, with the new epoch.
+
+    A copy that is ahead of the new master is refused, and cut with --truncate.
+    """
     version, copy = BROKER_VERSIONS[-1], tmp_path / "copy"
-    with Broker(version, tmp_path / "a", tmp_path / "first", has_controller=True) as first:
+    stays = {"haMaxTimeSlaveNotCatchup": "600000", "haHousekeepingInterval": "600000"}
+    with Broker(version, tmp_path / "a", tmp_path / "first", stays, has_controller=True) as first:
         first.start()
         settings = first.settings | {"haSendHeartbeatInterval": "500"}
         with Broker(
@@ -267,16 +274,28 @@ def test_a_learner_after_a_failover(tmp_path: Path) -> None:
             send_bodies(first, 60)
             wait_until(lambda: received(second.store) >= received(first.store), "the slave has all")
             wait_until(lambda: len(in_sync(first)) == 2, "the slave is a candidate")
+            assert second.process is not None
+            slave = second.process.process
+            if is_ahead:
+                slave.send_signal(signal.SIGSTOP)
+                send_bodies(first, 40)
             row = json.loads(run("receive", f"127.0.0.1:{first.port}", copy, "--once", "--json").stdout)
             before = row["epoch"]
             first.kill()
+            slave.send_signal(signal.SIGCONT)
             wait_until(lambda: role_of(second) == "SYNC_MASTER", "the slave is elected", step=0.5)
             with RemotingClient(second.port) as client:
                 for _ in range(30):
-                    wait_until(lambda client=client: is_sent(client), "the new master takes a message")
-            row = json.loads(run("receive", f"127.0.0.1:{second.port}", copy, "--once", "--json").stdout)
+                    wait_until(partial(is_sent, client), "the new master takes a message")
+            line = ["receive", f"127.0.0.1:{second.port}", copy, "--once", "--json"]
+            if is_ahead:
+                refused = subprocess.run([*RMQTOOL, *map(str, line)], capture_output=True, text=True)
+                assert refused.returncode == 4, refused.stderr
+                assert "by their epochs" in refused.stderr and "--truncate" in refused.stderr
+                line.append("--truncate")
+            row = json.loads(run(*line).stdout)
         assert row["epoch"] > before
-        assert row["truncated_bytes"] == 0
+        assert (row["truncated_bytes"] > 0) == is_ahead
         end = row["end_offset"]
         assert end == received(tmp_path / "second")
         assert log_bytes(copy, end) == log_bytes(tmp_path / "second", end)
