@@ -99,7 +99,9 @@ def diff(
     started. A slave that was once ahead of its master keeps differing in that range, and no broker
     reports it. Two logs have diverged if, from some offset to their ends, each holds sound records that
     the other lacks; then neither is ahead. Then the output also has the command lines that carry over
-    messages that only one store has, and says which committed offsets fit which store.
+    messages that only one store has, and says which committed offsets fit which store. If one log only
+    continues the other, the output says by how many messages it is ahead, and has the command line that
+    carries these over, for the case that the other store is to stay.
 
     Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
     than the other, with 3 when a part could not be read. With --common one side may hold more: the
@@ -188,6 +190,7 @@ def lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
         yield f"left out     {', '.join(row['not_compared'])}: each broker has its own"
     yield from verdict_lines(of_diff(row, _result(found)))
     yield from _carry_lines(row, stores)
+    yield from _newer_lines(row, found, stores)
     yield from _filled_lines(row, stores)
 
 
@@ -402,12 +405,48 @@ def _carry_filled(name: str, row: Row, stores: Stores) -> Iterator[str]:
         yield f"{'':<13}and {counted(len(ranges) - _RANGES_SHOWN, 'more range')}: --json names them"
 
 
+def _newer_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
+    """Yield what to do about a store that is ahead of the other: nothing, or to carry the messages over."""
+    from rmqtool.check.diff import NOT_CARRIED
+
+    log, is_store = row["commit_log"], row["a"]["kind"] == row["b"]["kind"] == "store"
+    if not found.is_continued or not is_store:
+        return
+    name = log["ahead"]
+    new, old = name.upper(), _OTHER[name].upper()
+    older = f" except those before {log['common_start']}"
+    held = f"all messages of {old}{older if any(part['side'] != name for part in log['only']) else ''}"
+    yield ""
+    nothing = f"carry over   Nothing if {new} stays: it holds {held}."
+    layout = (found.a, found.b)["ab".index(_OTHER[name])].store.layout
+    if layout.ledger is not None:  # it has replicas, and append does not write there
+        yield nothing
+        return
+    yield f"{nothing} As a slave of {new}, {old} gets the others from {new} by itself."
+    if not layout.has_files_of_queues:
+        return  # append does not write there
+    yield (
+        f"if {old} stays   Stop both brokers and run the line once: a second run adds the messages again."
+        f" Delayed messages that were delivered already are delivered again. Empty {new} before it becomes a"
+        f" slave of {old}."
+    )
+    yield from _repair_lines(_OTHER[name], row, stores)
+    part = next(part for part in log["only"] if part["place"] == "after")
+    limits = part["physical_offset"], part["physical_offset"] + part["length"]
+    yield _carry_line(row, name, NOT_CARRIED, limits, stores)
+    yield from _new_topic_lines(row, name)
+
+
 def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     """Yield the line that repairs a side first, if it is damaged or was not stopped cleanly."""
-    found = row["commit_log"]["diverged"][name]["carried"]
+    log = row["commit_log"]
+    found = log["diverged"][name]["carried"] if log["diverged"] is not None else None
     reasons = ["was not stopped cleanly"] if row[name]["abort"] and not row[name]["live"] else []
     if found is not None and found["damaged_places"]:
         reasons.append(f"is damaged in {counted(found['damaged_places'], 'place')}")
+    after = log["behind_end"]
+    if log["diverged"] is None and after is not None and after["state"] != "empty":
+        reasons.append("has bytes after its end")
     if row[name]["repair_unfinished"]:
         reasons.append("has an interrupted repair")
     if reasons:
@@ -610,7 +649,7 @@ def _ahead_lines(log: Row, row: Row) -> Iterator[str]:
         yield "ahead        neither"
         return
     live = " when they were compared" if row["a"]["live"] or row["b"]["live"] else ""
-    yield f"ahead        {log['ahead'].upper()} by {format_size(log['ahead_bytes'])}{live}"
+    yield f"ahead        {log['ahead'].upper()} by {_ahead_text(log)}{live}"
     behind = log["behind_end"]
     if behind is None or behind["state"] == "empty":
         return
@@ -619,6 +658,11 @@ def _ahead_lines(log: Row, row: Row) -> Iterator[str]:
     if behind["state"] == "part":
         what = "part of the next record"
     yield f"             after its end {side} has {what}"
+
+
+def _ahead_text(log: Row) -> str:
+    count, size = log["ahead_messages"], format_size(log["ahead_bytes"])
+    return size if count is None else f"{counted(count, 'message')}, {size}"
 
 
 def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
@@ -729,6 +773,11 @@ def _camel(name: str) -> str:
 
 
 def _result(found: Difference) -> str:
+    if found.is_continued and found.log is not None and found.log.ahead is not None:
+        text = f"same history: {found.log.ahead.upper()} is ahead by {_ahead_text(found.row()['commit_log'])}"
+        if found.differs_in_common:
+            return f"{text}; the configuration differs"
+        return f"{text}; offsets of consumers or deliveries differ" if found.differs else text
     if found.differs_in_common:
         if found.log is not None and found.log.diverged is not None:
             return "the stores differ; their logs have diverged"

@@ -222,7 +222,7 @@ differs      3513861 to 3513862: 1 byte, in body; the record is sound in B
 ...
 only A       3599769 to 3718465, 115.9 KiB, 160 records, ...
 ...
-ahead        A by 115.9 KiB
+ahead        A by 160 messages, 115.9 KiB
 queues       57 with 3939 units in both: 20 identical, 37 reach further on ...
 ...
 config       6 files compared: identical by value
@@ -233,7 +233,8 @@ verdict      The stores differ. In 1 differing range only B is sound: A is
 
 Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and
 up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
-log reaches.
+log reaches. Then the verdict says which store is ahead and by how many messages, and below it is the line
+that adds these to the other store, in case that one is to stay.
 
 If a commit log file is missing or has the wrong size, and the slave or a backup has it, put that file back
 first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.

@@ -82,14 +82,45 @@ class Difference:
             return True
         return self.queues is not None and self.queues.more + self.queues.behind > 0
 
+    @property
+    def is_continued(self) -> bool:
+        """Whether the one log only continues the other: the stores have the same messages up to its start.
+
+        Files that one side still has of the time before the other's oldest one do not count.
+        """
+        log = self.log
+        if log is None or log.ahead is None or log.differs or log.start >= log.stop or self.unread:
+            return False
+        return self.queues is None or not self.queues.differs
+
+    @property
+    def messages_ahead(self) -> int | None:
+        """The number of messages that the longer log has after the end of the other; None if it is unknown.
+
+        A batch record counts as one. Of a long range, whose records are not counted, the units of the queues
+        count, if they reach the end of the log.
+        """
+        log = self.log
+        if log is None or log.ahead is None:
+            return None
+        side, place = (self.a, 0) if log.ahead == "a" else (self.b, 1)
+        records = next(part.records for part in log.only if part.place == "after")
+        if records is not None or self.queues is None:
+            return records
+        begins_earlier = any(part.side == log.ahead and part.place == "before" for part in log.only)
+        if begins_earlier or side.store.dispatched_end() < side.end:
+            return None
+        return sum(counts[place] for counts in self.queues.by_topic.values())
+
     def row(self) -> dict[str, Any]:
         """As JSON; offsets and lengths in bytes, times in ms since 1970."""
+        log = self.log.row() | {"ahead_messages": self.messages_ahead} if self.log is not None else None
         return {
             "identical": not self.differs and not self.has_more,
             "identical_in_common": not self.differs_in_common,
             "a": self.a.row(),
             "b": self.b.row(),
-            "commit_log": self.log.row() if self.log is not None else None,
+            "commit_log": log,
             "queues": self.queues.row() if self.queues is not None else None,
             "config": self.config.row() if self.config is not None else None,
             "committed_offsets": self.offsets.row() if self.offsets is not None else None,

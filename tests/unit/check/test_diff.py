@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,10 +21,11 @@ from rmqtool.check.diff import diff as compare
 from rmqtool.cli import main
 from rmqtool.commands.diff import diff
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_USAGE
-from rmqtool.formats import filler, message
+from rmqtool.formats import filler, ledger, message
 from rmqtool.formats.index import Shape
 from rmqtool.read.store import Store
 from rmqtool.storage.page_cache import resident_bytes
+from rmqtool.terminal import format_size
 from tests.support.build_store import file_name, patch, placed, write_sparse
 from tests.support.damage import PARTS, damage_store, describe
 from tests.support.diffs import Pair, diff_of, make_pair, run
@@ -195,6 +197,83 @@ def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None
     text = capfd.readouterr().out
     assert f"\nrun          {dump}--from-offset {place} --to-offset " in text
     assert f" --exclude-topic 'RMQ_SYS*' --json | {append}--create-topic --input -\n" in text
+
+
+@pytest.mark.parametrize("version", ["497", "540"])
+def test_a_store_that_is_ahead_leads_to_the_line_that_carries_the_rest_over(
+    version: str, cases: Library, store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """A broker wrote on and was killed: the line makes the store from before equal to the one from after."""
+    old, new = store_copy(f"ok_{version}_clean"), cases.path(f"torn_{version}_killed")
+    for pair, name, other in (((old, new), "B", "A"), ((new, old), "A", "B")):
+        log = run(capfd, *pair)[1]["commit_log"]
+        assert (log["ahead"], log["diverged"]) == (name.lower(), None)
+        with Store.open(old) as before, Store.open(new) as after:
+            count = sum(1 for _ in after.messages()) - sum(1 for _ in before.messages())
+        assert log["ahead_messages"] == count > 1000
+        assert main(["diff", *map(str, pair)]) == EXIT_FINDINGS
+        text = capfd.readouterr().out
+        by = f"{name} is ahead by {count} messages, {format_size(log['ahead_bytes'])}"
+        assert f"verdict      Same history: {by}; the configuration differs.\n" in text
+        assert f"carry over   Nothing if {name} stays: it holds all messages of {other}. As a slave" in text
+        assert f"if {other} stays   Stop both brokers and run the line once" in text
+        assert "recover" not in text  # the one that stays was stopped cleanly
+    (line,) = [line[13:] for line in text.splitlines() if line.startswith("run ")]
+    dump, _, append = line.partition(" | ")
+    assert main(shlex.split(dump)[1:]) == EXIT_OK
+    (tmp_path / "rows").write_text(capfd.readouterr().out)
+    assert shlex.split(append)[-2:] == ["--input", "-"]
+    assert main([*shlex.split(append)[1:-1], str(tmp_path / "rows")]) == EXIT_OK
+    assert run(capfd, old, new)[1]["identical"]
+
+
+def test_the_store_that_stays_is_repaired_first(store_copy: Callable[[str], Path], capfd: Capture) -> None:
+    """It was not stopped cleanly, or has bytes after its end. What expired in the other one is said."""
+    old, new = store_copy("ok_540_clean"), store_copy("ok_540_expired")
+    (old / "abort").touch()
+    main(["diff", str(old), str(new)])
+    text = capfd.readouterr().out
+    assert "verdict      Same history: B is ahead by 43 messages, 26.2 KiB; offsets of consumers" in text
+    assert "Nothing if B stays: it holds all messages of A except those before 2097152. " in text
+    repair = f"repair it, then compare again:\nrun          rmqtool recover {old} --apply\n"
+    assert f"A was not stopped cleanly: {repair}" in text
+    (old / "abort").unlink()
+    patch(max((old / "commitlog").iterdir()), 3_718_465 % (1 << 20), b"\1\2\3")
+    main(["diff", str(old), str(new)])
+    assert "A has bytes after its end: repair it, then compare again:" in capfd.readouterr().out
+
+
+def test_what_append_does_not_write_gets_no_line(
+    cases: Library, store_copy: Callable[[str], Path], capfd: Capture
+) -> None:
+    """Folders of log files, and a DLedger log: nothing, or only that nothing is needed."""
+    old, new = cases.path("ok_540_clean") / "commitlog", cases.path("torn_540_killed") / "commitlog"
+    main(["diff", str(old), str(new)])
+    verdict = "verdict      Same history: B is ahead by 1126 messages, 557.4 KiB.\n"
+    assert capfd.readouterr().out.endswith(f"\n\n{verdict}")
+    old, new = store_copy("kind_dledger_540"), cases.path("kind_dledger_540")
+    with Store.open(new) as store:
+        last = [*store.messages()][-1]
+        data = store.layout.commit_log[0].path.relative_to(new)
+    start = last.physical_offset - ledger.HEADER_SIZE
+    patch(old / data, start, bytes(ledger.HEADER_SIZE + last.message.total_size))
+    main(["diff", str(old), str(new)])
+    text = capfd.readouterr().out
+    assert "verdict      Same history: B is ahead by " in text
+    assert text.endswith("\n\ncarry over   Nothing if B stays: it holds all messages of A.\n")
+
+
+def test_messages_of_a_long_range_are_counted_by_the_queues(tmp_path: Path) -> None:
+    """If these reach the end of the log, and begin with it; else the number is unknown."""
+    old, new = keyed(40), keyed(35, first=40, body=1 << 19)
+    write_whole(tmp_path / "a", old, log_file_size=1 << 20)
+    write_whole(tmp_path / "b", [*old, *new], log_file_size=1 << 20, shape=Shape(50, 400))
+    found = diff_of(tmp_path / "a", tmp_path / "b")
+    assert found.log is not None and found.log.only[0].records is None
+    assert (found.log.ahead_bytes > 16 << 20, found.messages_ahead) == (True, 35)
+    cut_log(tmp_path / "a", 0)
+    shutil.rmtree(tmp_path / "b/consumequeue/TopicTest/0")
+    assert diff_of(tmp_path / "a", tmp_path / "b").messages_ahead is None
 
 
 def test_text_from_a_store_is_escaped(pair: Pair, capfd: Capture) -> None:
