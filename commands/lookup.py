@@ -26,7 +26,13 @@ from rmqtool.commands.lookup_text import (
     scan_text,
     unseen_text,
 )
-from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, of_topics_without_groups, of_trace
+from rmqtool.commands.verdicts import (
+    GROUP_STATES,
+    PASSED_MEANS,
+    is_unreached,
+    of_topics_without_groups,
+    of_trace,
+)
 from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -496,6 +502,7 @@ class _Task:
         # Messages of one batch record have the same offset: the key distinguishes them.
         traced_places: set[tuple[str | None, int]] = set()
         others: set[int] = set()  # records of other messages of a batch
+        lacking: set[int] = set()  # records that are in no queue
         count = 0
 
         def rows() -> Iterator[Row]:
@@ -518,6 +525,7 @@ class _Task:
                     seen.report(step.stored)
                 for row in traced_rows:
                     states.add(row["state"])
+                    lacking.update([row["physical_offset"]] if is_unreached(row) else ())
                     yield row
                 unknown.update(dict.fromkeys(fate.unknown))
 
@@ -529,13 +537,10 @@ class _Task:
             if text:
                 which = names[0] if len(names) == 1 else counted(len(names), "message")
                 self.writer.note(f"rmqtool: {which}: {text}")
-        others -= {place for _, place in traced_places}
-        if others:
-            text = f"{counted(len(others), 'more message')} of the same batch"
-            keys = {key for key, _ in traced_places}
-            if len(keys) == 1 and (key := keys.pop()) is not None:
-                text += f" with this unique key: {self.command('lookup', '--uniq-key', key, '--trace')}"
-            self.writer.note(f"rmqtool: {text}")
+        if lacking:
+            how = "what the queues lack, and how to repair them"
+            self.writer.note(f"rmqtool: {how}: {self.command('recover')}")
+        self._note_batch(others, traced_places)
         if "passed" in states:
             self.writer.note(f"rmqtool: {PASSED_MEANS}")
         for text in of_topics_without_groups(unread):
@@ -543,6 +548,20 @@ class _Task:
         for text in unknown:
             self.writer.note(f"rmqtool: unknown: {text}")
         return count
+
+    def _note_batch(self, others: set[int], traced: set[tuple[str | None, int]]) -> None:
+        """Say how many more messages were sent in one batch with the traced ones, and how to see them.
+
+        `traced` are the traced records, each with its unique key, `others` are all records of the batch.
+        """
+        left = others - {place for _, place in traced}
+        if not left:
+            return
+        text = f"{counted(len(left), 'more message')} of the same batch"
+        keys = {key for key, _ in traced}
+        if len(keys) == 1 and (key := keys.pop()) is not None:
+            text += f" with this unique key: {self.command('lookup', '--uniq-key', key, '--trace')}"
+        self.writer.note(f"rmqtool: {text}")
 
     def _served(self, request: Request) -> str:
         """Return the queue offsets of the queue that was searched, as text; empty for other look-ups."""
@@ -754,6 +773,8 @@ def _in_words(row: Row) -> Row:
         state = f"attempt {times + 1}"
     elif row["kind"] == "delayed" and "level" in detail:
         state = f"{state or 'unknown'}, level {detail['level']}"
+    if is_unreached(row):
+        state = f"{state}, not in its queue" if state else "not in its queue"
     return row | {"state": state}
 
 

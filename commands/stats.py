@@ -14,7 +14,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import Before, Group, Only, with_groups
-from rmqtool.commands.verdicts import of_lag
+from rmqtool.commands.verdicts import of_lag, resets_of_lag
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import bar, counted
@@ -212,6 +212,11 @@ def stats(
         if own.plot is not None and found.charts is not None:
             draw(found.charts, picture, request.form.tz, title=str(store.store))
         write_sections(writer, found, recover=store.command("recover"))
+        is_now = own.at is None and not selected.queue
+        if is_now and opened.layout.kind == "store" and opened.layout.rocksdb_config is None:
+            for text, words in resets_of_lag(found.lags):
+                line = store.command("reset-offset", *words)
+                writer.note(f"rmqtool: {text} (shows the plan first): {line}")
         bars = None if found.timeline is None else found.timeline.bars(_SPARKS_MAX)
         if request.timeline and bars is not None and len(bars.counts) > 2:
             writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")

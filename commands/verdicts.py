@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import DAY_MS, HOUR_MS, format_duration
+
+if TYPE_CHECKING:
+    from rmqtool.report.stats.lag import QueueLag
 
 Row = Mapping[str, Any]
 
@@ -633,6 +636,38 @@ def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
         yield f"{'Groups' if len(missed) > 1 else 'A group'} missed {text}, which expired unread."
 
 
+def resets_of_lag(lags: Iterable[QueueLag]) -> Iterator[tuple[str, list[str]]]:
+    """Yield what reset-offset can do for groups, and its options: two lines at most.
+
+    One is for the group that lags most, the other for the group and the topic of which most messages expired
+    unread. Only topics that lag, and queues that have lost messages, are named: in others a group would skip
+    messages, or receive all of them again. The broker's own groups are never reset.
+    """
+    from rmqtool.read.lost_config import is_group_of_brokers
+
+    lagging: dict[str, Counter[str]] = {}  # messages by group and topic
+    expired: dict[tuple[str, str], dict[int, int]] = {}  # messages by group and topic, and queue
+    for each in lags:
+        if each.group is None or is_group_of_brokers(each.group):
+            continue
+        if each.messages:
+            lagging.setdefault(each.group, Counter())[each.topic] += each.messages
+        expired.setdefault((each.group, each.topic), {})[each.queue_id] = each.lost or 0
+    if lagging:
+        group = max(lagging, key=lambda name: lagging[name].total())
+        count = counted(lagging[group].total(), "message")
+        topics = [word for topic in sorted(lagging[group]) for word in ("--topic", topic)]
+        what = f"to let {shortened(group)} skip the {count} that it has not read"
+        yield what, ["--group", group, *topics, "--from", "latest"]
+    group, topic = max(expired, key=lambda name: sum(expired[name].values()), default=("", ""))
+    lost = [str(queue_id) for queue_id, count in sorted(expired.get((group, topic), {}).items()) if count]
+    if lost:
+        oldest = f"the oldest message that is left of {shortened(topic)}"
+        queues = ["--queue", ",".join(lost)] if len(lost) < len(expired[group, topic]) else []
+        words = ["--group", group, "--topic", topic, *queues, "--from", "earliest"]
+        yield f"to let {shortened(group)} begin with {oldest}", words
+
+
 # lookup --trace
 
 
@@ -649,6 +684,10 @@ def of_trace(rows: Sequence[Row]) -> tuple[str, str]:
     visible = [row for row in steps if row["kind"] in _VISIBLE]
     first = visible[0]["physical_offset"] if visible else origin
     groups = [row for row in rows if row["kind"] == "group" and row["physical_offset"] == first]
+    for row in steps:
+        if is_unreached(row):
+            queue = f"queue {row['queue_id']} of {shortened(row['topic'])}"
+            parts.append(f"{queue} lacks it, so that no consumer gets it")
     for state, text in _STATES.items():
         names = [shortened(row["group"]) for row in groups if row["state"] == state]
         if names:
@@ -664,6 +703,11 @@ def of_trace(rows: Sequence[Row]) -> tuple[str, str]:
     waiting = [row for row in steps if row["state"] in ("waiting", "open")]
     parts += [_WAITING[row["state"]] for row in waiting]
     return str(rows[0]["uniq_key"] or f"offset {origin}"), "; ".join(parts)
+
+
+def is_unreached(row: Row) -> bool:
+    """Whether a row of a trace is a record that consumers do not get, because its queue lacks it."""
+    return (row["detail"] or {}).get("in_queue") is False
 
 
 def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:

@@ -221,7 +221,7 @@ class Overview:
     """The answer: sections in the order of SECTIONS, notes, and the data of charts.
 
     `selected` is the number of selected records, if the log was read. `exit_code` is not 0 if a part could
-    not be read while others were; `notes` say why.
+    not be read while others were; `notes` say why. `lags` are those of the section `lag`, by queue.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -231,6 +231,7 @@ class Overview:
     as_of: Row | None = None
     charts: Charts | None = None
     timeline: Timeline | None = None
+    lags: list[lag.QueueLag] = field(default_factory=list)
 
 
 def overview(
@@ -339,6 +340,7 @@ class _Run:
                 self.found.exit_code = worst_exit_code(self.found.exit_code, EXIT_FINDINGS)
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
             by_name["lag"] = self._section("lag", rows, fields, table)
+            self.found.lags = lags
         if self.found.charts is not None:
             self.lags = of_groups = [each for each in lags if each.group is not None]
             self.found.charts.lags = lag.lag_rows(of_groups, ("group",), broker, self.now_ms, self.tz)

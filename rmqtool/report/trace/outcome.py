@@ -22,7 +22,7 @@ from glob import escape
 from typing import Any, NamedTuple
 
 from rmqtool import times
-from rmqtool.errors import FormatError, InputError
+from rmqtool.errors import FormatError, InputError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats import body, properties, trace
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import OffsetMessageId, host_text, offset_message_id
@@ -344,6 +344,7 @@ class Fate:
         batch: the places of the other messages of its batch, which have the same unique key.
         unknown: facts that could not be found, as texts.
         tz: zone of the times in rows; None is the local zone.
+        unreached: the places of the records that consumers need, but which their queues lack.
     """
 
     uniq_key: str | None
@@ -353,17 +354,20 @@ class Fate:
     unknown: tuple[str, ...]
     tz: tzinfo | None = UTC
     batch: frozenset[int] = frozenset()
+    unreached: frozenset[int] = frozenset()
 
     def rows(self) -> list[Row]:
         """One row per step, group and report, in order of time; groups have none and follow their step."""
         rows: list[Row] = []
         for step in self.steps:
             message = step.stored.message
+            is_unreached = step.stored.physical_offset in self.unreached
             rows.append(
                 self._row(
                     step.kind, message.store_timestamp, topic=message.topic, queue_id=message.queue_id,
                     queue_offset=message.queue_offset, physical_offset=step.stored.physical_offset,
-                    group=step.detail.get("group"), state=step.state, detail=step.detail,
+                    group=step.detail.get("group"), state=step.state,
+                    detail=step.detail | {"in_queue": False} if is_unreached else step.detail,
                 )
             )  # fmt: skip
             for each in self.groups:
@@ -470,4 +474,32 @@ def message_fate(
         tuple(unknown),
         tz,
         batch,
+        unreached(store, steps),
     )
+
+
+def unreached(store: Store, steps: Iterable[Step]) -> frozenset[int]:
+    """The places of those records that consumers need, or that wait, for which their queues have no unit.
+
+    Of a store in use, records that its broker has not dispatched yet do not count. Empty if the queues cannot
+    be read, or belong to another log.
+    """
+    layout = store.layout
+    if layout.kind != "store" or layout.queue_logs is not None:
+        return frozenset()
+    found = set()
+    try:
+        layout.check_forms(queues=True)
+        end = store.dispatched_end() if store.live else None
+        for step in steps:
+            place, message = step.stored.physical_offset, step.stored.message
+            is_wanted = step.kind in _CONSUMED_KINDS or step.state == "waiting"
+            if not is_wanted or (end is not None and place >= end):
+                continue
+            queue = store.queue(message.topic, message.queue_id)
+            unit = None if queue is None else queue.unit(message.queue_offset)
+            if unit is None or unit.physical_offset != place:
+                found.add(place)
+    except (UnreadableError, UnsupportedStoreError):
+        return frozenset()
+    return frozenset(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from rmqtool.commands.verdicts import of_lag
+from rmqtool.cli import main
+from rmqtool.commands.verdicts import of_lag, resets_of_lag
 from rmqtool.errors import InputError, UsageError
 from rmqtool.formats import config_json, timer
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.stats.lag import Broker, group_lags, look_back, offset_at
+from rmqtool.report.stats.lag import Broker, QueueLag, group_lags, look_back, offset_at
 from tests.support.build_store import write_queue
 from tests.support.dumps import facts_of
 from tests.support.records import STORE_TIMESTAMP, record
@@ -147,6 +149,39 @@ def test_odd_offsets(tmp_path: Path) -> None:
     sentences = of_lag(list(total.values()), "rmqtool recover S")
     unknown = "The lag of elsewhere is unknown: queue 9 of TopicTest has no files; rmqtool recover S shows"
     assert any(each.startswith(unknown) for each in sentences)
+
+
+def test_lag_leads_to_reset_offset(cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """For the group that lags most, and the one that missed most; the lines show what each would receive."""
+    expired, words = (
+        cases.path("ok_540_expired"),
+        ["stats", str(cases.path("ok_540_expired")), "--by", "group"],
+    )
+    assert main(words) == 0
+    skip, begin = (line for line in capfd.readouterr().err.splitlines() if "reset-offset" in line)
+    assert "to let pub_group_four skip the 8 messages that it has not read (shows the plan first): " in skip
+    assert "to let pub_group_one begin with the oldest message that is left of pubTopicOne (" in begin
+    for line, said in ((skip, "0 messages again and skips 8"), (begin, "0 messages again and skips 0")):
+        command = line.partition("first): ")[2]
+        assert main(shlex.split(command)[1:]) == 1 and str(expired) in command
+        assert f" receives {said}\n" in capfd.readouterr().err
+    for more in (["--at", "2026-11-21T08:50:20Z"], ["--topic", "pubRetry"], ["--queue", "0"]):
+        main([*words, *more])
+        assert "reset-offset" not in capfd.readouterr().err
+    assert main(["stats", str(cases.path("kind_config_v2_540")), "--by", "group"]) == 0
+    assert "reset-offset" not in capfd.readouterr().err  # only the broker's own group lags
+    write_whole(tmp_path, keyed(40))
+    write_config(tmp_path, "consumerOffset.json", {"offsetTable": {"TopicTest@g": {"0": 20, "1": 20}}})
+    assert main(["stats", str(tmp_path), "--by", "group"]) == 0
+    assert "reset-offset" not in capfd.readouterr().err
+
+
+def test_the_line_for_expired_messages_names_only_the_queues_that_lost_some() -> None:
+    """In the others the group would receive all messages again."""
+    lags = [QueueLag("g", "T", queue_id, messages=0, lost=lost) for queue_id, lost in enumerate((3, 0, 2))]
+    ((text, words),) = resets_of_lag([*lags, QueueLag("CID_RMQ_SYS_TRANS", "H", 0, messages=9, lost=9)])
+    assert text == "to let g begin with the oldest message that is left of T"
+    assert words == ["--group", "g", "--topic", "T", "--queue", "0,2", "--from", "earliest"]
 
 
 def test_offsets_that_cannot_be_read(tmp_path: Path) -> None:

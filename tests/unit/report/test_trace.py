@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC
 from pathlib import Path
@@ -17,7 +19,8 @@ from rmqtool.formats.message_id import offset_message_id
 from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from rmqtool.report.trace import FIELDS, Fate, message_fate, table_fields
-from rmqtool.report.trace.outcome import finder
+from rmqtool.report.trace.outcome import finder, unreached
+from rmqtool.report.trace.steps import steps_of
 from tests.support.dumps import facts_of
 from tests.support.records import HOST, STORE_TIMESTAMP, record
 from tests.support.stores import Library
@@ -332,6 +335,47 @@ def test_offsets_of_a_group_that_never_committed_there(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         states = [message_fate(store, stored).rows()[1]["state"] for stored in store.messages()]
     assert states == ["never_committed", "passed", "never_committed", "not_passed"]
+
+
+def test_a_message_that_its_queue_lacks(
+    cases: Library, store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No consumer gets it, whatever the offsets of groups say: the trace leads to what repairs it."""
+    root = store_copy("ok_540_clean")
+    trace_of = ["lookup", str(root), "--key", "rty1", "--trace"]
+    assert main(trace_of) == 0
+    shown = capsys.readouterr()
+    assert "in_queue" not in shown.out and "rmqtool recover" not in shown.err
+    shutil.rmtree(root / "consumequeue/pubRetry")
+    assert main(trace_of) == 0
+    shown = capsys.readouterr()
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert [row["kind"] for row in rows if (row["detail"] or {}).get("in_queue") is False] == ["stored"]
+    assert ": queue 0 of pubRetry lacks it, so that no consumer gets it; passed by " in shown.err
+    (line,) = [line for line in shown.err.splitlines() if "rmqtool recover" in line]
+    assert main([*shlex.split(line.partition("repair them: ")[2])[1:], "--apply"]) == 0
+    assert main([*trace_of, "--format", "table"]) == 0
+    capsys.readouterr()
+    assert main(trace_of) == 0
+    assert "in_queue" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "lacks"),
+    [("ok_497_expired", None, 0), ("kind_rocksdb_540", None, 0), ("gap_cq02_in_rocksdb", "TopicA", 1),
+     ("gap_cq02_unit_missing", "pubipv6A", 1), ("torn_540_killed_burst", "pubBurst", 9497)],
+)  # fmt: skip
+def test_records_that_no_queue_reaches(name: str, topic: str | None, lacks: int, cases: Library) -> None:
+    """In files and in RocksDB; none in a sound store. The one with a hole lacks just the unit there."""
+    with Store.open(cases.path(name)) as store:
+        steps = [step for stored in store.messages() for step in steps_of(store, [stored], {}, UTC)]
+        missing = unreached(store, steps)
+    assert len(missing) == lacks
+    assert {step.stored.message.topic for step in steps if step.stored.physical_offset in missing} == (
+        set() if topic is None else {topic}
+    )
+    with Store.open(cases.path(name) / "commitlog") as store:
+        assert unreached(store, steps) == frozenset()
 
 
 def test_the_command_lists_the_columns_of_a_trace(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
