@@ -166,9 +166,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
     parts = [_Parts(found, each, words) for each in wrong]
 
     def need() -> int:
-        return sum(1 + len(list(part.lines())) for part in parts) + _lines_of_rest(
-            len(found.diagnoses) - len(parts)
-        )
+        rest = found.diagnoses[len(parts) :]
+        return sum(1 + len(list(part.lines())) for part in parts) + _lines_of_rest(rest)
 
     for part in parts[:1]:
         part.chosen |= {"cost", "cure"}
@@ -194,7 +193,7 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
     for part in parts:
         yield ""
         yield from part.lines()
-    yield from _rest_lines(rest, left + _lines_of_rest(len(rest)))
+    yield from _rest_lines(found, rest, left + _lines_of_rest(rest))
 
 
 def _with_config_as_one(rest: Sequence[Diagnosis]) -> list[Diagnosis]:
@@ -211,18 +210,29 @@ def _with_config_as_one(rest: Sequence[Diagnosis]) -> list[Diagnosis]:
 _FEW_WORDS = 66
 
 
-def _lines_of_rest(count: int) -> int:
-    """Return the lines that name `count` results: an empty one, one or two with words, one with a command."""
-    return 2 + min(count, 2) if count else 0
+def _lines_of_rest(rest: Sequence[Diagnosis]) -> int:
+    """Return the lines that `rest` takes at least: an empty one, two of its results, one with a command."""
+    return 2 + sum(map(_lines_of_named, rest[:2])) if rest else 0
 
 
-def _rest_lines(rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
-    """Yield a line for each of the other results, in `room` lines with the empty one before them."""
+def _lines_of_named(each: Diagnosis) -> int:
+    """Return the lines of a result that is only named: an error has a second one, with its cost."""
+    return 2 if each.severity == "error" else 1
+
+
+def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
+    """Yield the other results with a few words each, in `room` lines with the empty one before them.
+
+    The last ones, for which there is no room, have only their names.
+    """
     if not rest:
         return
     yield ""
-    lines = max(room - 2, 1)
-    named = rest if len(rest) <= lines else rest[: max(lines - 1, 0)]
+    left = max(room - 2, 1)
+    named = list(rest)
+    if sum(map(_lines_of_named, named)) > left:
+        while len(named) > 1 and sum(map(_lines_of_named, named)) > left - 1:
+            named.pop()
     label = "also"
     for each in named:
         count = f" ({each.count})" if each.count > 1 else ""
@@ -231,6 +241,8 @@ def _rest_lines(rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
         severity = "ERROR " if each.severity == "error" else ""
         yield f"{label:<{_LABEL}}{_ended(f'{severity}{each.name}{count}: {message}', _FEW_WORDS)}"
         label = ""
+        if each.severity == "error":
+            yield f"{label:<{_LABEL}}{_ended(f'  cost: {cost(found, each, in_short=True)}', _FEW_WORDS)}"
     more = [each.name for each in rest[len(named) :]]
     if more:
         yield f"{label:<{_LABEL}}{_ended(', '.join(more), _FEW_WORDS)}"

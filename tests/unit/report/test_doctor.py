@@ -655,6 +655,28 @@ def test_all_errors_are_on_the_screen(cases: Library, tmp_path: Path, capfd: Cap
 
 
 @pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize("host", [(), ("--no-host",)])
+@pytest.mark.parametrize(
+    "name", ["bad_cl18_bad_number", "bad_cq09_extension_cut", "bad_cf10_offsets_replaced"]
+)
+def test_an_error_that_is_only_named_has_its_cost(
+    cases: Library, capfd: Capture, name: str, host: tuple[str, ...]
+) -> None:
+    """Below it, in the words that doctor --all has for it, or the first of them."""
+    root = cases.path(name)
+    main(["doctor", str(root), *host, "--all"])
+    whole = " ".join(capfd.readouterr().out.split())
+    main(["doctor", str(root), *host])
+    lines = capfd.readouterr().out.splitlines()
+    named = [number for number, line in enumerate(lines) if line[10:].startswith("ERROR ")]
+    assert len(lines) <= 23
+    for number in named:
+        cost = lines[number + 1].partition("  cost: ")[2]
+        assert cost and f"cost {cost.removesuffix('…')}" in whole
+    assert bool(named) == (name != "bad_cf10_offsets_replaced")
+
+
+@pytest.mark.usefixtures("roomy")
 def test_next_is_the_cure_of_what_is_worst(cases: Library, tmp_path: Path) -> None:
     """Lost offsets are an error; a header of the index, which rebuild repairs, is not."""
     root = cases.copy("bad_ix01_header", tmp_path / "store")
