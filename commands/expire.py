@@ -24,7 +24,7 @@ from rmqtool.commands.verdicts import (
     verdict_lines,
     what_goes,
 )
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, RefusedError, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
@@ -149,7 +149,13 @@ def expire(
         chosen, file = _options(at, keep_hours, until_free, before, broker, disk_used, shown.tz), None
     else:
         chosen, file = _of_file(change.plan)
-    done = (_applied if change.apply else _planned)(store, chosen, file, change, archive, output)
+    try:
+        done = (_applied if change.apply else _planned)(store, chosen, file, change, archive, output)
+    except RefusedError as error:
+        if error.needs is not None and archive is not None:
+            line = given.line(f"--{error.needs}")
+            error.hint = f"to copy the files to {archive} and then delete them: {line}"
+        raise
     found = with_times(_row(store, chosen, change, archive, done), shown.zone)
     output.write_object(found, expire_lines(found, shown.zone, store.command, everything=all))
     if done.expiry.trigger is not None:

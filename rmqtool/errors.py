@@ -186,9 +186,13 @@ class UnwritableError(RmqtoolError, OSError):
 
 
 class RefusedError(RmqtoolError):
-    """Refused: the action would lose messages, or it needs a deliberate act."""
+    """Refused: the action would lose messages, or it needs a deliberate act.
+
+    `needs` is the option, without dashes, with which a command does it anyway; None if none does.
+    """
 
     exit_code = EXIT_REFUSED
+    needs: str | None = None
 
 
 class StoreInUseError(RmqtoolError):

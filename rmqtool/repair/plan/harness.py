@@ -159,7 +159,9 @@ def _must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> 
     refusal = not_overridden(refusals, yes=yes, force=force)
     if refusal is not None:
         default = f"--{refusal.needs} does it anyway" if refusal.needs is not None else None
-        raise RefusedError(refusal.reason, path=refusal.path, hint=refusal.hint or default)
+        error = RefusedError(refusal.reason, path=refusal.path, hint=refusal.hint or default)
+        error.needs = refusal.needs
+        raise error
 
 
 def not_overridden(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> Refusal | None:

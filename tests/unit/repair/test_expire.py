@@ -583,6 +583,9 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     code, found, error = run(root, "--at", now, "--apply")
     assert (code, found) == (4, {}) and "--force alone deletes for good" in error
     assert len(error.splitlines()) == 2 and str(root) not in error
+    code, _, error = run(root, "--at", now, "--apply", "--archive", root.parent / "kept")
+    line = f"rmqtool expire {root} --at {now} --archive {root.parent / 'kept'} --apply --tz UTC --force\n"
+    assert code == 4 and error.endswith(f" and then delete them: {line}") and len(error.splitlines()) == 2
     code, found, note = run(root, "--at", now, "--apply", "--force")
     assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
     assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
