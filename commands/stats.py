@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rmqtool.message.rows import RowFormat
     from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
     from rmqtool.report.stats.overview import Overview, Request, Section
     from rmqtool.report.stats.timeline import Bars
 
@@ -212,19 +213,29 @@ def stats(
         if own.plot is not None and found.charts is not None:
             draw(found.charts, picture, request.form.tz, title=str(store.store))
         write_sections(writer, found, recover=store.command("recover"))
-        is_now = own.at is None and not selected.queue
-        if is_now and opened.layout.kind == "store" and opened.layout.rocksdb_config is None:
-            for text, words in resets_of_lag(found.lags):
-                line = store.command("reset-offset", *words)
-                writer.note(f"rmqtool: {text} (shows the plan first): {line}")
-        bars = None if found.timeline is None else found.timeline.bars(_SPARKS_MAX)
-        if request.timeline and bars is not None and len(bars.counts) > 2:
-            writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
+        if own.at is None and not selected.queue:
+            _note_resets(store, opened, found, writer)
+        _note_timeline(request, found, writer)
         unknown = 0
         if request.scans or request.lag_by is not None:
             note_selection([opened], selection, writer, looked.batches)
             unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
+
+
+def _note_resets(store: options.StoreOptions, opened: Store, found: Overview, writer: Output) -> None:
+    """Name the lines that let groups skip their lag, or begin after what expired, where they can be run."""
+    if opened.layout.kind != "store" or opened.layout.rocksdb_config is not None:
+        return
+    for text, words in resets_of_lag(found.lags):
+        line = store.command("reset-offset", *words)
+        writer.note(f"rmqtool: {text} (shows the plan first): {line}")
+
+
+def _note_timeline(request: Request, found: Overview, writer: Output) -> None:
+    bars = None if found.timeline is None else found.timeline.bars(_SPARKS_MAX)
+    if request.timeline and bars is not None and len(bars.counts) > 2:
+        writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
 
 
 def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
