@@ -166,9 +166,10 @@ class Message:
 
     @property
     def ends_in_zeros(self) -> bool:
-        """Whether its last bytes may never have been written: no writer ends properties or a topic in 0.
+        """Whether its last bytes may never have been written: writers do not end properties or a topic in 0.
 
-        The body's CRC does not cover them, so a record that is torn there looks whole.
+        The body's CRC does not cover them, so a record that is torn there looks whole. The exception is a
+        4.x broker, where the last property of a message ends in a NUL character; see `properties.closed`.
         """
         return (self.properties_bytes or self.topic_bytes)[-1:] == b"\0"
 

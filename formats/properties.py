@@ -160,6 +160,18 @@ def encode(properties: Mapping[str, str] | Iterable[tuple[str, str]], *, dialect
     return data
 
 
+def closed(data: bytes) -> bytes:
+    """The string with its last 0x02 if it ends in 0, so that a record with it does not end in zeros.
+
+    A record that ends in zeros cannot be distinguished from one whose last bytes were not written: the CRC
+    covers the body only (`Message.ends_in_zeros`). Only strings of the 4.x dialect can end so, and brokers
+    of all versions read the string with its last 0x02 as the same properties.
+
+    Source: MessageDecoder#string2messageProperties; spec 01 section 3.4, 02 section 4.1.
+    """
+    return data + VALUE_END.encode() if data.endswith(b"\0") else data
+
+
 def java_order(properties: Mapping[str, str], buckets: int) -> dict[str, str]:
     """`properties` in the order in which a broker's HashMap of `buckets` gives them.
 

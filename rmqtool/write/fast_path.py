@@ -81,7 +81,7 @@ class FastPath:
         values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
         has_end = VALUE_END in _join_texts(values)  # refuses what is not text
         text = plan.template % plan.pick(values)
-        if has_end or "" in values or not text.isascii():
+        if has_end or "" in values or not text.isascii() or text[-1] == "\0":
             return None
         magic, topic_bytes, _ = known.parts
         size = head_size + len(body) + len(topic_bytes) + LENGTH_SIZE + len(text)

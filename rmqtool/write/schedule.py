@@ -349,7 +349,7 @@ def redelivered(message: Message, topic: str, queue_id: int, options: WriteOptio
     return NewMessage(
         topic,
         message.body,
-        properties=properties.encode(ordered, dialect=profile.dialect),
+        properties=properties.closed(properties.encode(ordered, dialect=profile.dialect)),
         queue_id=queue_id,
         flag=message.flag,
         sys_flag=message.sys_flag,

@@ -525,6 +525,7 @@ def _joined(cells: Cells, maps: _Maps, room: Any) -> tuple[pa.Array, Mask]:
     lengths = as_numpy(pc.binary_length(strings).fill_null(0)).astype(np.int64)
     sound &= lengths < properties.MAX_SIZE
     is_4x = (room == lengths) | ((room != lengths + 1) & (cells.rules.dialect == "4.x"))
+    is_4x &= ~as_numpy(pc.ends_with(strings, "\0").fill_null(False))  # see properties.closed
     ending = pc.if_else(pa.array(is_4x | (lengths == 0)), "", properties.VALUE_END)
     return pc.binary_join_element_wise(strings, ending, "").cast(pa.binary()), sound
 

@@ -238,7 +238,13 @@ def check_status(status: list[str] | str | None) -> None:
     codes = [status] if isinstance(status, str) else status or []
     bad = [code for code in codes if code != "ok"]
     if bad:
-        raise RowError(f"{', '.join(bad)}: not stored as if it were sound", column="status")
+        raise RowError(f"{', '.join(bad)}: not stored as if it were sound", column="status", hint=_DAMAGED)
+
+
+_DAMAGED = (
+    "--on-error skip leaves out such rows; to store a message as the row shows it, delete the column status"
+    " from the row"
+)
 
 
 def stored_body(
@@ -344,6 +350,7 @@ def stored_properties(
             data = binascii.a2b_base64(base64, strict_mode=True)
         except (binascii.Error, ValueError) as error:
             raise RowError(f"not base64: {error}", column="properties_base64") from None
+        data = properties.closed(data)
         if len(data) > properties.MAX_SIZE:
             raise RowError(
                 f"{len(data)} bytes: at most {properties.MAX_SIZE} can be stored",
@@ -358,4 +365,4 @@ def stored_properties(
     except FormatError as error:
         raise RowError(error.message, column="properties") from None
     is_4x = room == len(data) if room in (len(data), len(data) + 1) else dialect == "4.x"
-    return data if is_4x or not data else data + properties.VALUE_END.encode()
+    return properties.closed(data) if is_4x or not data else data + properties.VALUE_END.encode()

@@ -109,9 +109,9 @@ def map_string(found: Mapping[str, str], profile: Profile) -> str:
 
 
 def joined(pairs: Iterable[tuple[str, str]], profile: Profile) -> str:
-    """The string of (name, value) in their own order, by the profile's dialect."""
+    """The string of (name, value) in their own order, by the profile's dialect; as `properties.closed`."""
     text = "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in pairs])
-    return text[:-1] if profile.dialect == "4.x" else text
+    return text[:-1] if profile.dialect == "4.x" and not text.endswith(f"\0{VALUE_END}") else text
 
 
 def check_pairs(pairs: Iterable[tuple[str, str]]) -> None:
