@@ -529,10 +529,12 @@ class _Task:
                     yield row
                 unknown.update(dict.fromkeys(fate.unknown))
 
-        # A table of all of them together, for its widths; each takes a while to be found.
-        is_table = self.writer.chosen_format == "table"
-        traced = [_in_words(row) for row in rows() if row["state"] != "no_group"] if is_table else rows()
-        self.writer.write_rows(traced, FIELDS, table_fields)
+        # A table of all of them together, for its columns and widths; each takes a while to be found.
+        if self.writer.chosen_format == "table":
+            traced = [_in_words(row) for row in rows() if row["state"] != "no_group"]
+            self.writer.write_rows(traced, FIELDS, table_fields(traced))
+        else:
+            self.writer.write_rows(rows(), FIELDS)
         for text, names in fates.items():
             if text:
                 which = names[0] if len(names) == 1 else counted(len(names), "message")

@@ -322,14 +322,14 @@ FIELDS = (
     "group", "state", "client_host", "cost_ms", "detail",
 )  # fmt: skip
 _TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "group", "state", "queue_offset", "physical_offset",
-                "client_host")  # fmt: skip
+                "client_host", "cost_ms")  # fmt: skip
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The columns of a table of `Fate.rows`: with uniq_key if there are several, cost_ms if any."""
+    """The columns of a table of `Fate.rows`: those that have a value, and uniq_key if there are several."""
     several = len({row["uniq_key"] for row in rows}) > 1
-    costs = any(row["cost_ms"] is not None for row in rows)
-    return (*(("uniq_key",) if several else ()), *_TABLE_FIELDS, *(("cost_ms",) if costs else ()))
+    names = (name for name in _TABLE_FIELDS if any(row[name] is not None for row in rows))
+    return (*(("uniq_key",) if several else ()), *names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,6 +337,18 @@ def test_offsets_of_a_group_that_never_committed_there(tmp_path: Path) -> None:
     assert states == ["never_committed", "passed", "never_committed", "not_passed"]
 
 
+def test_a_table_has_no_empty_column(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a message that no group reads, and that waits: neither a group nor a client, and a state or none."""
+    root = str(cases.path("ok_540_clean"))
+    for key, heads in (
+        ("FD0000000000000000000000000000022CCC4E0E2F2A68E566FC0FAE", "kind time topic queue_id"),
+        ("FD0000000000000000000000000000022CCC4E0E2F2A68E566D60F96", "kind time topic queue_id state"),
+    ):
+        assert main(["lookup", root, "--uniq-key", key, "--trace", "--format", "table"]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.split() == [*heads.split(), "queue_offset", "physical_offset"]
+
+
 def test_a_message_that_its_queue_lacks(
     cases: Library, store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
