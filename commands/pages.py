@@ -22,7 +22,19 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.commands import GROUPS, guide
 from rmqtool.errors import EXIT_STATUS
 from rmqtool.lazy_pattern import pattern
-from rmqtool.page import Entry, Page, Paragraph, Part, Section, Usage, Verbatim, entry, paragraphs, section
+from rmqtool.page import (
+    Entry,
+    Grid,
+    Page,
+    Paragraph,
+    Part,
+    Section,
+    Usage,
+    Verbatim,
+    entry,
+    paragraphs,
+    section,
+)
 
 if TYPE_CHECKING:
     from rmqtool.formats.declare import Field, Layout
@@ -31,7 +43,6 @@ if TYPE_CHECKING:
     from rmqtool.problems import Problem
 
 PROGRAM = "rmqtool"
-TABLE_WIDTH = 72
 LITERAL_WIDTH = 78  # of lines that are shown as they are: a terminal has 80 columns, pages are indented
 _WORD = pattern(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _EXITS = "Exits with "  # how the paragraph on the exit status begins
@@ -407,18 +418,15 @@ def _structure(title: str, declaration: FormatPart | Layout, text: str) -> Secti
     from rmqtool.formats.declare import Layout, fields_of
 
     fields = declaration.fields if isinstance(declaration, Layout) else tuple(fields_of(declaration))
-    return section(title, *paragraphs(text), Verbatim(tuple(_field_table(fields))))
+    return section(title, *paragraphs(text), Grid(tuple(_field_rows(fields))))
 
 
-def _field_table(fields: Sequence[Field]) -> list[str]:
+def _field_rows(fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
     width = max(len(field.name) for field in fields)
-    lines = [f"offset  size  type   {'field':{width}}  text"]
+    yield f"offset  size  type   {'field':{width}}  ", "text"
     for field in fields:
         offset, size = ("-" if value is None else str(value) for value in (field.offset, field.size))
-        head = f"{offset:>6}  {size:>4}  {field.kind:5}  {field.name:{width}}  "
-        text = textwrap.wrap(field.text, max(TABLE_WIDTH - len(head), 24)) or [""]
-        lines += [head + text[0], *(" " * len(head) + line for line in text[1:])]
-    return [line.rstrip() for line in lines]
+        yield f"{offset:>6}  {size:>4}  {field.kind:5}  {field.name:{width}}  ", field.text
 
 
 def _problems_sections() -> Iterator[Section]:

@@ -20,6 +20,9 @@ _BOLD, _CODE, _PLACEHOLDER = "1", "36", "32"  # colours of a terminal
 _INDENT = 2
 _TEXT_COLUMN = 26  # where the texts of entries begin at most; a longer term has a line of its own
 _WIDTH_MAX = 110  # longer lines are hard to read
+_GRID_WIDTH = 72  # of a table in a man page: roff cannot break its lines
+_GRID_TEXT = 22  # least width of a text beside the cells of its row
+_GRID_BELOW = 8  # where a text begins below them
 
 
 class Paragraph(NamedTuple):
@@ -47,7 +50,16 @@ class Verbatim(NamedTuple):
     lines: tuple[str, ...]
 
 
-Part = Paragraph | Usage | Entry | Verbatim
+class Grid(NamedTuple):
+    """A table: the header and the rows, each as its aligned cells, and a text that continues below itself.
+
+    Where its text has too little room, it is below the cells.
+    """
+
+    rows: tuple[tuple[str, str], ...]
+
+
+Part = Paragraph | Usage | Entry | Verbatim | Grid
 
 
 class Section(NamedTuple):
@@ -119,6 +131,8 @@ def _roff_part(part: Part, *, is_first: bool) -> str:
         case Verbatim(lines):
             body = "\n".join(_guarded("".join(_ROFF.get(c, c) for c in line)) for line in lines)
             return f"{start}.nf\n\\f(CW{body}\\fP\n.fi"
+        case Grid():
+            return _roff_part(Verbatim(tuple(_grid_lines(part, _GRID_WIDTH))), is_first=is_first)
 
 
 def _escaped(text: str) -> str:
@@ -167,13 +181,25 @@ def _part_lines(part: Part, width: int, column: int, *, colour: bool) -> Iterato
             yield from _usage_lines(text, width, colour=colour)
         case Verbatim(texts):
             yield from (" " * _INDENT + text if text else "" for text in texts)
+        case Grid():
+            yield from (" " * _INDENT + line for line in _grid_lines(part, width - _INDENT))
         case Entry(term, texts):
             below = list(_wrapped(texts, width, column))
             head, taken = " " * _INDENT + _term(term, colour=colour), _INDENT + len(_term(term, colour=False))
             if taken + _INDENT <= column:
                 head += below.pop(0)[taken:]
-            yield head
+            yield from [head] if taken <= width else _usage_lines(_by_words(term), width, colour=colour)
             yield from below
+
+
+def _grid_lines(grid: Grid, width: int) -> Iterator[str]:
+    column = max(len(cells) for cells, _ in grid.rows)
+    is_beside = width - column >= _GRID_TEXT
+    start = column if is_beside else _GRID_BELOW
+    for cells, text in grid.rows:
+        below = textwrap.wrap(text, width - start)
+        yield f"{cells}{below.pop(0) if is_beside and below else ''}".rstrip()
+        yield from (" " * start + line for line in below)
 
 
 def _wrapped(texts: Sequence[str], width: int, indent: int) -> Iterator[str]:
@@ -188,6 +214,16 @@ def _wrapped(texts: Sequence[str], width: int, indent: int) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+def _by_words(term: str) -> str:
+    """The term with a mark for each word, so that it can be broken between them."""
+
+    def marked(mark: re.Match[str]) -> str:
+        sign, words = mark[0][0], (mark[1] or mark[2]).split()
+        return " ".join(f"{sign}{word}{sign}" for word in words)
+
+    return _MARKS.sub(marked, term)
 
 
 def _usage_lines(text: str, width: int, *, colour: bool) -> Iterator[str]:

@@ -664,6 +664,25 @@ def test_help_of_a_command_leads_from_examples_to_details(
             assert len(re.findall(rf"^  (?:-\w, )?{long}(?=[ ,\n])", options, re.MULTILINE)) == 1, long
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_tables_and_terms_of_a_page_fit_the_width(
+    width: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipe too: a text stands beside the cells of its row, or below them; only literal lines stay."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert cli.main(["help", "store"]) == EXIT_OK
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    start = next(number for number, line in enumerate(lines) if line.split()[3:4] == ["total_size"])
+    cells, text = "       0     4  i32    total_size", "bytes of the whole record, this field included"
+    assert lines[start].startswith(f"{cells}   ") == (width > 60) and lines[start].startswith(cells)
+    assert (lines[start + 1] == f"          {text}") == (width == 60)
+    assert cli.main(["help", "concepts"]) == EXIT_OK
+    lines = capfd.readouterr().out.splitlines()
+    term = "A message is deleted when it is consumed, or 72 hours after it was stored"
+    assert (f"  {term}" in lines) == (width >= len(term) + 2) and term in " ".join(" ".join(lines).split())
+
+
 @pytest.mark.parametrize("name", sorted(guide.EXAMPLES.keys() - {"rmqtool"}))
 def test_examples_of_the_help_are_commands(name: str) -> None:
     """Each example runs its own command, with options and values that the command accepts."""
