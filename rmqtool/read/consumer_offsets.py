@@ -22,6 +22,7 @@ from rmqtool.read.lost_config import (
     is_group_of_brokers,
     lost_config,
     replaces_offsets,
+    still_lost,
     where_offsets_were,
 )
 from rmqtool.read.store import Store
@@ -120,8 +121,8 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
     if needed and not unknown and OFFSET_FILES[0] in missing:
         in_files = store.layout.rocksdb_config is None
         unknown.append(f"{FOLDER}/" * in_files + where_offsets_were(store.layout, topics))
-    elif needed and not unknown and groups_without_offsets(store.layout, topics):
-        unknown.append(where_offsets_were(store.layout, topics))
+    elif needed and not unknown and (without := groups_without_offsets(store.layout, topics)):
+        unknown.append(still_lost(without))
     if needed and not unknown and replaces_offsets(store.layout):
         unknown.append(
             f"{FOLDER}/{OFFSET_FILES[0]} has a larger version than the committed offsets in RocksDB:"

@@ -61,7 +61,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
         named = ", ".join(without[:_NAMED])
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-        yield replace(found, message=f"{_still_lost(without)}: {named}{more}")
+        yield replace(found, message=f"{still_lost(without)}: {named}{more}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and _is_missing(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -110,14 +110,15 @@ def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[s
     return sorted(known_groups(layout, topics) - have, key=lambda name: (len(name), name))
 
 
-def _still_lost(groups: Sequence[str]) -> str:
+def still_lost(groups: Sequence[str]) -> str:
+    """Say of `groups_without_offsets` that there are such groups."""
     return f"the committed offsets of {len(groups)} group{'s'[len(groups) == 1 :]} are still lost"
 
 
 def where_offsets_were(layout: StoreLayout, topics: Iterable[str]) -> str:
     """What is missing where committed offsets are lost (CF08); for `topics` see `groups_without_offsets`."""
     if without := groups_without_offsets(layout, topics):
-        return _still_lost(without)
+        return still_lost(without)
     place = _database_of(layout, CONSUMER_OFFSETS)
     if place is None:
         return f"{CONSUMER_OFFSETS} and its .bak are missing"
