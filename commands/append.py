@@ -293,14 +293,7 @@ class AppendOptions(Group):
             " async.",
         ),
     ] = None
-    reserve: Annotated[
-        bool | None,
-        typer.Option(
-            "--reserve/--no-reserve",
-            help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
-            " --no-reserve for append --create.",
-        ),
-    ] = None
+    reserve: Annotated[bool | None, options.RESERVE] = None
     property_crc: Annotated[
         bool,
         typer.Option(

@@ -55,14 +55,6 @@ CommitLogFileSize = Annotated[
         help="Size of a commit log file of the new store. Default: as in STORE.",
     ),
 ]
-Reserve = Annotated[
-    bool,
-    typer.Option(
-        "--reserve/--no-reserve",
-        help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
-        " --no-reserve for append --create.",
-    ),
-]
 
 
 @with_groups
@@ -72,7 +64,7 @@ def copy(
     rename_topic: RenameTopic = None,
     profile: Profile = None,
     commitlog_file_size: CommitLogFileSize = None,
-    reserve: Reserve = True,
+    reserve: Annotated[bool, options.RESERVE] = True,
     store: options.StoreOptions,
     selected: options.SelectionOptions,
     shown: options.ObjectOutput,

@@ -145,6 +145,11 @@ Redact = Annotated[
     ),
 ]
 
+RESERVE = typer.Option(
+    "--reserve/--no-reserve",
+    help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
+    " --no-reserve with --create.",
+)
 Replace = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Proceed where the command refused and its message named --force.")

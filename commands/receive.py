@@ -139,14 +139,7 @@ class ReceiveOptions(Group):
             " lacks.",
         ),
     ] = False
-    reserve: Annotated[
-        bool,
-        typer.Option(
-            "--reserve/--no-reserve",
-            help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
-            " --no-reserve for append --create.",
-        ),
-    ] = True
+    reserve: Annotated[bool, options.RESERVE] = True
 
     def request(self, master: str, zone: tzinfo | None) -> ReceiveRequest:
         """Return what is to be received. Raises UsageError."""
