@@ -109,15 +109,12 @@ def _is_usable(
     found: FirstRecord, settings: StartSettings, by_time: bool, checkpoint: Checkpoint, rules: StartRules
 ) -> bool:
     """Whether a file with this first record is compared with the queues at all."""
+    is_bound_by_index = (
+        settings.index_enabled and settings.index_safe and (rules.checks_first_record or not by_time)
+    )
     if found.store_timestamp == 0:
         return False
-    if (
-        not settings.index_enabled
-        or not settings.index_safe
-        or not (rules.checks_first_record or not by_time)
-    ):
-        return True
-    return found.store_timestamp <= checkpoint.index_msg_timestamp
+    return not is_bound_by_index or found.store_timestamp <= checkpoint.index_msg_timestamp
 
 
 def _matches(
