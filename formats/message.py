@@ -171,12 +171,17 @@ class Message:
         The body's CRC does not cover them, so a record that is torn there looks whole. The exception is a
         4.x broker, where the last property of a message ends in a NUL character; see `properties.closed`.
         """
-        return (self.properties_bytes or self.topic_bytes)[-1:] == b"\0"
+        return ends_in_zeros(self.properties_bytes, self.topic_bytes)
 
     @property
     def transaction_type(self) -> int:
         """0, TRANSACTION_PREPARED, TRANSACTION_COMMIT or TRANSACTION_ROLLBACK."""
         return self.sys_flag & TRANSACTION_MASK
+
+
+def ends_in_zeros(properties: bytes, topic: bytes) -> bool:
+    """See `Message.ends_in_zeros`; for the last two parts of a record, as stored."""
+    return (properties or topic)[-1:] == b"\0"
 
 
 def head_layout(sys_flag: int) -> Layout:

@@ -159,7 +159,7 @@ def _record_problems(
             yield f"the record says it has {values['total_size']} bytes, its parts have {size}"
         elif properties.property_crc_ok(b"".join(field.data for field in fields)) is False:
             yield "the record does not match its property CRC"
-        if (values["properties"] or values["topic"])[-1:] == b"\0":
+        if message.ends_in_zeros(values["properties"], values["topic"]):
             yield "the record ends in zeros: keys, tags or other properties were lost"
         elif not properties.sound(values["properties"]):
             yield "the property string cannot be read in full"
