@@ -344,7 +344,7 @@ class Server:
             saving = asyncio.get_running_loop().run_in_executor(None, offsets.save, table)
             await asyncio.shield(saving)  # cancelled before it begins, at the end, it would never be written
         except UnwritableError as error:
-            self.note(f"the committed offsets cannot be written: {error.message} ({error.path})")
+            self.note(f"the committed offsets cannot be written: {error.in_one_line}")
 
 
 def peer_of(pull: Pull) -> Connection:

@@ -100,7 +100,7 @@ def archive_refusals(store: Store, expiry: Expiry, archive: Path) -> list[Refusa
     try:
         check_archive(store, expiry, Places(store.layout), archive)
     except RmqtoolError as error:
-        return [Refusal(f"{error.path}: {error.message}", hint=error.hint)]
+        return [Refusal(error.in_one_line, hint=error.hint)]
     return []
 
 

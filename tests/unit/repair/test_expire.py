@@ -586,6 +586,9 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     code, _, error = run(root, "--at", now, "--apply", "--archive", root.parent / "kept")
     line = f"rmqtool expire {root} --at {now} --archive {root.parent / 'kept'} --apply --tz UTC --force\n"
     assert code == 4 and error.endswith(f" and then delete them: {line}") and len(error.splitlines()) == 2
+    (root.parent / "file").touch()
+    code, found, _ = run(root, "--at", now, "--archive", root.parent / "file")
+    assert code == 1 and found["refusals"][-1]["reason"] == f"the archive is not a folder: {root.parent}/file"
     code, found, note = run(root, "--at", now, "--apply", "--force")
     assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
     assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
