@@ -15,9 +15,9 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, usage_text, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
-from rmqtool.output import Output
+from rmqtool.output import Output, filled
 from rmqtool.problems import BY_CODE
-from rmqtool.terminal import NARROWEST, bar, counted, format_size, shortened
+from rmqtool.terminal import bar, counted, format_size, shortened
 from rmqtool.times import format_duration, format_time
 
 _TOPICS_SHOWN, _TOPICS_MIN = 20, 2
@@ -80,8 +80,9 @@ def _screen(
 ) -> Iterator[str]:
     """Yield the report; on a terminal it fits the screen, and shows fewer topics for that."""
     columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
-    head = [list(_fitted([line], columns)) for line in _lines(found, zone)]
-    tail = list(_fitted(verdict_lines(of_info(found), next=_next(store, found)), columns))
+    head = [filled(line, columns) for line in _lines(found, zone)]
+    verdict = verdict_lines(of_info(found), next=_next(store, found))
+    tail = [piece for line in verdict for piece in filled(line, columns)]
     shown = _TOPICS_SHOWN
     if lines is not None and columns is not None and "residency" not in found:
         used = _lines_used((*chain(*head), *tail), columns)
@@ -103,17 +104,6 @@ def _screen(
 
 def _lines_used(lines: Iterable[str], columns: int) -> int:
     return sum(max(-(-len(line) // columns), 1) for line in lines)
-
-
-def _fitted(lines: Iterable[str], columns: int | None) -> Iterator[str]:
-    """Yield lines broken between words at the width of the terminal; a path and a command stay whole."""
-    from textwrap import wrap
-
-    for line in lines:
-        if columns is None or len(line) <= columns or line.startswith("next ") or " " not in line[13:]:
-            yield line
-        else:
-            yield from wrap(line, max(columns, NARROWEST), subsequent_indent=" " * 13, break_on_hyphens=False)
 
 
 def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
