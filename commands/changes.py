@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Given
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.plan.harness import Planned
 
 P = TypeVar("P", bound="Planned")
+R = TypeVar("R")
 
 
 def check_options(change: options.PlanOptions) -> None:
@@ -26,6 +27,29 @@ def check_options(change: options.PlanOptions) -> None:
         raise UsageError("--write-plan cannot be used with --plan")
     if change.apply and change.write_plan is not None:
         raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+
+
+def wanted(
+    change: options.PlanOptions,
+    command: str,
+    request: R | None,
+    of_options: Callable[[Mapping[str, Any]], R],
+) -> tuple[PlanFile | None, R]:
+    """Return the file of --plan, if there is one, and what is wanted: `request`, else what the file says.
+
+    Args:
+        change: the plan options.
+        command: the one that has written the file.
+        request: what the other options say; None with --plan.
+        of_options: makes a request of the options that a plan file holds.
+
+    Raises:
+        InputError: the file cannot be read, or is not a plan of this command.
+    """
+    from rmqtool.repair.plan import read_plan
+
+    file = None if change.plan is None else read_plan(change.plan, command)
+    return file, request or of_options(file.options if file is not None else {})
 
 
 def show(

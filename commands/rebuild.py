@@ -149,11 +149,9 @@ def _show(
     given: Given,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
-    from rmqtool.repair.plan import read_plan
     from rmqtool.repair.rebuild.run import Request, plan
 
-    file = None if change.plan is None else read_plan(change.plan, "rebuild")
-    wanted = request or Request.of_options(file.options if file is not None else {})
+    file, wanted = changes.wanted(change, "rebuild", request, Request.of_options)
 
     def make(opened: Store) -> Planned:
         total = sum(file.size for file in opened.layout.commit_log)

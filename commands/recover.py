@@ -168,11 +168,9 @@ def _show(
     given: Given,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
-    from rmqtool.repair.plan import read_plan
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
-    file = None if change.plan is None else read_plan(change.plan, "recover")
-    wanted = request or Request.of_options(file.options if file is not None else {})
+    file, wanted = changes.wanted(change, "recover", request, Request.of_options)
     versions = [broker for broker in BROKERS if not brokers or broker in brokers]
 
     def make(opened: Store) -> Recovery:

@@ -137,11 +137,9 @@ def _show(
     given: Given,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
-    from rmqtool.repair.plan import read_plan
     from rmqtool.repair.reset_offset import COMMAND, Request, plan
 
-    file = None if change.plan is None else read_plan(change.plan, COMMAND)
-    wanted = request or Request.of_options(file.options if file is not None else {})
+    file, wanted = changes.wanted(change, COMMAND, request, Request.of_options)
 
     def make(opened: Store) -> Planned:
         return plan(opened, wanted)
