@@ -364,7 +364,10 @@ def _starts(found: Row) -> Iterator[str]:
     of_broker: dict[str, list[str]] = {row["broker"]: [] for row in found["predictions"]}
     for title, ask_broker, ask_plan in _QUESTIONS:
         is_of_load = title in _OF_THE_LOAD
-        cells = [ask_broker(row) if is_of_load or row["loads"] else "" for row in found["predictions"]]
+        cells = [
+            ask_broker(row) if is_of_load or (row["loads"] and not row["unread_config"]) else ""
+            for row in found["predictions"]
+        ]
         plan_cell = ask_plan(found)
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in (*cells, plan_cell)):
             titles.append(title)
@@ -389,7 +392,7 @@ def _merged(of_broker: Mapping[str, list[str]]) -> dict[str, list[str]]:
 def _outcome(row: Row) -> str:
     if row["crashes"]:
         return "no: out of memory"
-    if not row["loads"]:
+    if not row["loads"] or row["unread_config"]:
         return "no: does not start"
     return "yes, but hang" if row["hangs"] else "yes"
 

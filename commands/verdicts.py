@@ -212,6 +212,8 @@ def start_sentences(
 
 def cost_of_start(row: Row) -> str:
     """Return what a predicted start would cost; an empty text if nothing."""
+    if row["unread_config"]:
+        return f"fails: neither {row['unread_config'][0]} nor its .bak can be parsed"
     if row["crashes"]:
         return "runs out of memory"
     if not row["loads"]:

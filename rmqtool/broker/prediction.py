@@ -10,6 +10,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.storage.config_files import FOLDER
 from rmqtool.storage.layout import StoreLayout, can_be_folder
 from rmqtool.storage.open_files import head_of
 
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from rmqtool.broker.dispatch import Folder
     from rmqtool.broker.load import QueueKey
     from rmqtool.broker.queues import QueueState
+    from rmqtool.broker.rules import StartRules
     from rmqtool.broker.start import BrokerStart
 
     Spans = Mapping[tuple[QueueKey, bool], tuple[int, int]]
-
-_BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ class Prediction:
         loads: whether load() succeeds. The other fields are also set if load() fails late.
         load_error: why it fails.
         load_path: the file or folder on which it fails.
+        unread_config: config files that can be parsed neither themselves nor as .bak: the broker does not
+            start, whatever load() does.
         hangs: start() never returns (4.x, at a gap of the log).
         hangs_at: the physical offset where it hangs.
         crashes: the process ends with an OutOfMemoryError (4.x).
@@ -150,6 +152,7 @@ class Prediction:
     loads: bool
     load_error: str | None
     load_path: str | None
+    unread_config: tuple[str, ...]
     hangs: bool
     hangs_at: int | None
     crashes: bool
@@ -200,8 +203,8 @@ class Prediction:
         row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
         row["last_abandoned_timestamp_ms"] = self.last_abandoned_timestamp
         row["topics_abandoned"] = dict(self.topics_abandoned)
-        for name in ("log_files_deleted", "empty_files_deleted", "index_files_deleted", "files_deleted",
-                     "files_made", "files_changed", "notes"):  # fmt: skip
+        for name in ("unread_config", "log_files_deleted", "empty_files_deleted", "index_files_deleted",
+                     "files_deleted", "files_made", "files_changed", "notes"):  # fmt: skip
             row[name] = list(getattr(self, name))
         row["queues"] = [queue.row() for queue in self.queues.values()]
         row["second_queues"] = [queue.row() for queue in self.second_queues.values()]
@@ -237,6 +240,7 @@ def prediction_of(start: BrokerStart, before: Spans, in_database: Spans) -> Pred
         loads=start.error is None,
         load_error=start.error,
         load_path=name(start.error_path) if start.error_path is not None else None,
+        unread_config=unread_config(world.layout, rules),
         hangs=start.hangs,
         hangs_at=start.hangs_at,
         crashes=start.crashes,
@@ -350,6 +354,13 @@ def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
     return gone - again, made - again, (changed - made - gone) | again
 
 
+def unread_config(layout: StoreLayout, rules: StartRules) -> tuple[str, ...]:
+    """The config files on which a broker ends, because neither they nor their .bak can be parsed."""
+    return tuple(
+        f"{FOLDER}/{name}" for name in rules.config_files if _loaded(layout, name).source == "failed"
+    )
+
+
 def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
     """Return the content that a broker reads from a config file and its .bak."""
     names = (name, f"{name}.bak")
@@ -413,9 +424,6 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
                 "light queues get units as from a broker with enableMultiDispatch set: --broker-conf settles"
                 " whether it is"
             )
-    for name in _BROKER_FILES:
-        if _loaded(start.world.layout, name).source == "failed":
-            notes.append(f"config/{name} and its .bak cannot be read: the broker ends before load()")
     if start.crashes:
         notes.append("checkCRCOnRecover does not help: the size is allocated before anything is compared")
     return notes

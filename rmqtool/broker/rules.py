@@ -1,7 +1,8 @@
 """The differences between the starts of the three brokers, as one table, and settings that affect a start.
 
-Source: spec 02 sections 1 to 5 and 17; DefaultMessageStore#load and #start, CommitLog#recoverNormally and
-#recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not modelled.
+Source: spec 02 sections 1 to 5 and 17; BrokerController#initialize, DefaultMessageStore#load and #start,
+CommitLog#recoverNormally and #recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not
+modelled.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class StartRules:
         index_must_load: an index file that cannot be opened aborts the start.
         flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
         reads_rocksdb: supports queues in RocksDB (storeType=defaultRocksDB).
+        config_files: a broker that can parse neither one of these nor its .bak does not start.
         combines: supports queues that are written twice; the others ignore the database next to the files.
     """
 
@@ -63,15 +65,20 @@ class StartRules:
     index_must_load: bool
     flushes_index: bool
     reads_rocksdb: bool
+    config_files: tuple[str, ...]
     combines: bool = False
 
+
+_CONFIG_FILES = (
+    "topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json",
+)  # fmt: skip
 
 _4_9 = StartRules(
     profile=PROFILES["4.9"], deletes_empty_last=False, normal_start="third_last",
     checks_first_record=False, limits_files_back=False, bounds_size=False, dispatches_normally=False,
     measures_after_dispatch=False, dispatches_at_start=True, has_batch_queues=False,
     makes_delay_queues=True, knows_delays=False,
-    index_must_load=False, flushes_index=False, reads_rocksdb=False,
+    index_must_load=False, flushes_index=False, reads_rocksdb=False, config_files=_CONFIG_FILES,
 )  # fmt: skip
 _5_3 = StartRules(
     profile=PROFILES["5.3"], deletes_empty_last=True, normal_start="queue_end",
@@ -79,6 +86,7 @@ _5_3 = StartRules(
     measures_after_dispatch=False, dispatches_at_start=False, has_batch_queues=True,
     makes_delay_queues=False, knows_delays=True,
     index_must_load=True, flushes_index=True, reads_rocksdb=True,
+    config_files=(*_CONFIG_FILES, "topicQueueMapping.json", "consumerOrderInfo.json"),
 )  # fmt: skip
 _5_4 = replace(
     _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,

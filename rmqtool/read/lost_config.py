@@ -5,6 +5,9 @@ its absence is damage only where a broker ran: its topics.json holds topics that
 or a file lies in config that only brokers write. Where topics.json is gone too, a checkpoint or queues show
 that this is a store in use, and its config was lost.
 
+A broker takes a file that is empty or cannot be parsed for one without content if it has no .bak with some.
+So these are lost like files that are gone; if the .bak cannot be parsed, a broker does not start (CF02).
+
 Once `reset-offset` has set the offsets of some groups, those of the others are lost all the same: a field of
 the file says so until a broker writes it.
 
@@ -48,7 +51,7 @@ def is_group_of_brokers(group: str) -> bool:
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:
-    """CF07 to CF10: what is missing with its .bak though the store must have had it, or is replaced.
+    """CF07 to CF10: what is lost with its .bak though the store must have had it, or is replaced.
 
     Args:
         layout: of a store.
@@ -63,11 +66,11 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
         yield replace(found, message=f"{still_lost(without)}: {named}{more}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
-    if delayed and _is_missing(layout, DELAY_OFFSETS):
+    if delayed and has_no_content(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
         stored = "1 delayed message is" if delayed == 1 else f"{delayed} delayed messages are"
-        yield replace(found, message=f"{DELAY_OFFSETS} and its .bak are missing, but {stored} stored")
-    lost = [name for name in (CONSUMER_OFFSETS, GROUPS_FILE) if _is_missing(layout, name)]
+        yield replace(found, message=f"{how_lost(layout, DELAY_OFFSETS)}, but {stored} stored")
+    lost = [name for name in (CONSUMER_OFFSETS, GROUPS_FILE) if has_no_content(layout, name)]
     if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
         return
     groups = known_groups(layout, messages)
@@ -121,7 +124,7 @@ def where_offsets_were(layout: StoreLayout, topics: Iterable[str]) -> str:
         return still_lost(without)
     place = _database_of(layout, CONSUMER_OFFSETS)
     if place is None:
-        return f"{CONSUMER_OFFSETS} and its .bak are missing"
+        return how_lost(layout, CONSUMER_OFFSETS)
     return f"{place}, the database with the committed offsets, is missing"
 
 
@@ -134,9 +137,10 @@ def _database_of(layout: StoreLayout, name: str) -> str | None:
 
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
     place = _database_of(layout, name)
-    if place is None:
-        return finding(code, f"config/{name}", groups=groups)
     what = "the committed offsets of all groups are lost" if code == "CF08" else "there were consumer groups"
+    if place is None:
+        how, between = how_lost(layout, name), ": " if code == "CF08" else ", but "
+        return replace(finding(code, f"config/{name}", groups=groups), message=f"{how}{between}{what}")
     found = finding(code, place, groups=groups)
     return replace(found, message=f"the RocksDB database {place} is missing: {what}")
 
@@ -170,9 +174,28 @@ def _is_missing(layout: StoreLayout, name: str) -> bool:
     return not {name, f"{name}.bak"} & layout.config.keys()
 
 
+def has_no_content(layout: StoreLayout, name: str) -> bool:
+    """Whether a broker that starts finds nothing in a config file and its .bak, and starts without both."""
+    if _is_missing(layout, name):
+        return True
+    folder = layout.config_folder
+    try:
+        return folder is not None and read_config(folder, name).source == "none"
+    except InputError:  # a finding of its own
+        return False
+
+
+def how_lost(layout: StoreLayout, name: str) -> str:
+    """How a config file without content was lost, as a clause."""
+    if _is_missing(layout, name):
+        return f"{name} and its .bak are missing"
+    what = "is empty or cannot be parsed" if name in layout.config else "is missing"
+    return f"{name} {what}, and {'its .bak is empty' if f'{name}.bak' in layout.config else 'has no .bak'}"
+
+
 def _is_of_a_broker(layout: StoreLayout) -> bool:
     """Whether a broker has used the store for long enough to write all of its config files."""
-    if _is_missing(layout, TOPICS):
+    if has_no_content(layout, TOPICS):
         return layout.checkpoint is not None or bool(layout.consume_queues or layout.batch_queues)
     if layout.abort is not None and all(_is_missing(layout, name) for name in _WRITTEN_WITH_OFFSETS):
         return False  # a broker was killed, or runs, in its first seconds

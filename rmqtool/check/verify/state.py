@@ -21,9 +21,10 @@ from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
-from rmqtool.read.lost_config import lost_config
+from rmqtool.read.lost_config import has_no_content, how_lost, lost_config
 from rmqtool.storage.open_files import reading
 
+_LOST = frozenset({"CF06", "CF07", "CF08", "CF09"})  # a file without content: its CF02 says no more
 _REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
 
 CONFIG_FILES = (
@@ -97,14 +98,17 @@ class ConfigCheck:
 
     def run(self) -> Iterator[Finding]:
         """All findings; the log was walked, or its ends were read."""
-        yield from self._found
         if self.context.live:  # topics that were made in the meantime
             self._load("topics.json")
+        found: list[Finding] = []
         if self.context.layout.kind == "store":
-            yield from _topics(self.context, self.documents)
-            yield from _consumer_offsets(self.context, self.documents)
-            yield from _delay_offsets(self.context, self.documents)
-            yield from lost_config(self.context.layout, self.context.topics)
+            found += _topics(self.context, self.documents)
+            found += _consumer_offsets(self.context, self.documents)
+            found += _delay_offsets(self.context, self.documents)
+            found += lost_config(self.context.layout, self.context.topics)
+        lost = {each.path for each in found if each.problem.code in _LOST}
+        yield from (each for each in self._found if each.problem.code != "CF02" or each.path not in lost)
+        yield from found
 
     def _load(self, name: str) -> list[Finding]:
         """Read one file; a second time in a live store, whose broker may just be writing it."""
@@ -137,8 +141,9 @@ class ConfigCheck:
         if loaded.source == "bak":
             reason = loaded.file_error or ("empty" if parts[0] is not None else "missing")
             return [finding("CF01", path, reason=reason)]
-        if loaded.source != "file" and parts[0] is not None:
-            reason = loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
+        if loaded.source == "failed" or (loaded.source == "none" and parts[0] is not None):
+            empty = "empty, and has no .bak" if parts[1] is None else "empty, and so is the .bak"
+            reason = loaded.bak_error or loaded.file_error or empty
             return [finding("CF02", path, reason=reason)]
         return []
 
@@ -171,9 +176,9 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
         return
     document = documents.get("topics.json")
     if document is None:
-        config = context.layout.config
-        if "topics.json" not in config and "topics.json.bak" not in config and context.topics:
-            yield finding("CF06", "config/topics.json", topics=len(context.topics))
+        if context.topics and has_no_content(context.layout, "topics.json"):
+            found = finding("CF06", "config/topics.json", topics=len(context.topics))
+            yield replace(found, message=how_lost(context.layout, "topics.json"))
         return
     try:
         known = config_json.topics(document)

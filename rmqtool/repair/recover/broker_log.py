@@ -31,11 +31,11 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
         RefusedError: the start would fail or hang.
         UnreadableError: the log cannot be read.
     """
-    if not found.loads or found.hangs or found.crashes:
+    if not found.loads or found.hangs or found.crashes or found.unread_config:
         how = "hang" if found.hangs else "run out of memory" if found.crashes else "not load the store"
         raise RefusedError(
             f"a start of {found.broker} would {how}: it has no outcome",
-            path=found.load_path,
+            path=next(iter(found.unread_config), found.load_path),
             hint="--mode best repairs the store",
         )
     gone = frozenset(found.log_files_deleted)

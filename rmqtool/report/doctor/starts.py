@@ -13,6 +13,7 @@ from rmqtool.broker.predict import (
     predict_all,
     rules_of,
 )
+from rmqtool.broker.prediction import unread_config
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
@@ -39,7 +40,11 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
         return
     for broker, failure in failures.items():
         prediction = predictions.get(broker)
-        if prediction is not None:
+        unread = next(iter(unread_config(store.layout, rules_of(broker))), None)
+        if unread is not None:
+            why = "neither the file nor its .bak can be parsed"
+            found.starts.append(Start(broker, why, unread, prediction))
+        elif prediction is not None:
             found.starts.append(Start(broker, prediction.load_error, prediction.load_path, prediction))
         else:
             why, path = failure or (None, None)

@@ -95,6 +95,65 @@ def test_files_of_a_broker(name: str, store_copy: StoreCopy, capsys: pytest.Capt
     assert lost(capsys, root) == LOST
 
 
+@pytest.mark.parametrize(
+    ("file", "bak", "how"),
+    [
+        (b"", None, "is empty or cannot be parsed, and has no .bak"),
+        (bytes(200), None, "is empty or cannot be parsed, and has no .bak"),
+        (b"", b"", "is empty or cannot be parsed, and its .bak is empty"),
+        (None, b"", "is missing, and its .bak is empty"),
+    ],
+)
+def test_a_file_without_content_is_lost(
+    file: bytes | None, bak: bytes | None, how: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker starts without what it held, as with no file: each command says what that costs."""
+    root = store_copy("ok_540_clean")
+    codes = {
+        "topics": "CF06", "delayOffset": "CF07", "consumerOffset": "CF08", "subscriptionGroup": "CF09",
+    }  # fmt: skip
+    for name in codes:
+        lose(root, name)
+        for path, data in ((f"{name}.json", file), (f"{name}.json.bak", bak)):
+            if data is not None:
+                (root / "config" / path).write_bytes(data)
+    assert lost(capsys, root) == LOST
+    _, out, _ = run(capsys, "verify", root, "--pass", "config", "--format", "jsonl")
+    rows = [row for row in map(json.loads, out.splitlines()) if row["problem"] != "CF03"]
+    assert [row["problem"] for row in rows] == sorted(codes.values())
+    assert all(row["message"].startswith(f"{row['path'][7:]} {how}") for row in rows)
+    _, out, _ = run(capsys, "recover", root, "--format", "text")
+    assert "committed offsets of groups are lost" in " ".join(out.split()).lower()
+    _, _, err = run(capsys, "stats", root, "--by", "group", "--format", "jsonl")
+    assert "CF08" in err or "the consumer offsets" in err
+
+
+@pytest.mark.parametrize("name", ["consumerOffset", "subscriptionGroup", "delayOffset", "consumerOrderInfo"])
+def test_a_bak_that_cannot_be_parsed_ends_a_start(
+    name: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is gone, its .bak ends in the middle: load() of its manager fails. 4.9 has no order info."""
+    root = store_copy("ok_540_clean")
+    path = root / "config" / f"{name}.json"
+    text = path.read_bytes()
+    lose(root, name)
+    path.with_name(f"{path.name}.bak").write_bytes(text[:-2])
+    code, out, _ = run(capsys, "verify", root, "--format", "jsonl")
+    (row,) = map(json.loads, out.splitlines())
+    assert (code, row["problem"], row["path"]) == (1, "CF02", f"config/{path.name}.bak")
+    _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker", "4.9", "--broker", "5.4")
+    unread = {row["broker"]: row["unread_config"] for row in json.loads(out)["predictions"]}
+    assert unread["5.4"] == [f"config/{path.name}"]
+    assert unread["4.9"] == ([] if name == "consumerOrderInfo" else unread["5.4"])
+    _, out, _ = run(capsys, "recover", root, "--format", "text", "--broker", "5.4")
+    said = " ".join(out.split())
+    assert f"A start of 5.4 fails: neither config/{path.name} nor its .bak can be parsed." in said
+    code, _, err = run(capsys, "recover", root, "--mode", "broker", "--broker", "5.4")
+    assert code == 4 and path.name in err
+    _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
+    assert "A start of 5.4 fails" in " ".join(out.split())
+
+
 def test_a_broker_in_its_first_seconds(store_copy: StoreCopy) -> None:
     """With abort, and none of the files that it writes by the clock, it was killed before it came to that."""
     root = store_copy("ok_540_small_ipv6")
