@@ -353,6 +353,8 @@ class FileFindings:
             if low < high:
                 found.append((low, high, missing_between(layout, before, after)))
         inside = [each for each in found if each[1] > start and (stop is None or each[0] < stop)]
+        if reverse:  # what a short file lacks is passed before its records
+            inside = [(high if high < low + size else low, high, each) for low, high, each in inside]
         self._found = deque(sorted(inside, key=lambda each: each[:2], reverse=reverse))
         self._reverse = reverse
 

@@ -20,6 +20,7 @@ from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omiss
 from rmqtool.sizes import format_size
 
 _NO_SERVICE = "no client can send or consume"
+_UNREAD = "neither the file nor its .bak can be parsed"
 
 
 def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) -> None:
@@ -42,8 +43,7 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
         prediction = predictions.get(broker)
         unread = next(iter(unread_config(store.layout, rules_of(broker))), None)
         if unread is not None:
-            why = "neither the file nor its .bak can be parsed"
-            found.starts.append(Start(broker, why, unread, prediction))
+            found.starts.append(Start(broker, _UNREAD, unread, prediction))
         elif prediction is not None:
             found.starts.append(Start(broker, prediction.load_error, prediction.load_path, prediction))
         else:

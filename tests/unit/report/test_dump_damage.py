@@ -116,6 +116,7 @@ def test_a_short_file_is_no_missing_file(number: int, cut: int, store_copy: Any,
     for row in result.rows:
         assert row["physical_offset"] == end, row
         end += row["size"]
+    assert dump(store, "--gaps", "--reverse").rows == result.rows[::-1]
     missing = [(row["physical_offset"], row["size"]) for row in result.rows if row["kind"] == "missing"]
     assert missing == ([(int(path.name) + (1 << 20) - cut, cut)] if number == 1 else [])
     if cut >= 500_000:
