@@ -15,6 +15,7 @@ from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, OFFSETS_LOST, listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
+from rmqtool.storage.layout import can_be_folder
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
@@ -246,7 +247,9 @@ def _not_examined(planned: Planned) -> str:
 def _notes(store: Store, planned: Planned, output: Output) -> None:
     for text in planned.rebuild.warnings:
         output.note(f"rmqtool: {text}")
-    topics = sorted({topic for topic, _ in planned.rebuild.deleted})
+    in_files = store.layout.has_queues_in_files
+    deleted = {topic for topic, _ in planned.rebuild.deleted}
+    topics = sorted(topic for topic in deleted if can_be_folder(topic) or not in_files)
     if topics and "queues" in planned.request.parts:
         more = [f"{len(topics) - _TOPICS_SHOWN} more"] if len(topics) > _TOPICS_SHOWN else []
         names = listed([*topics[:_TOPICS_SHOWN], *more])

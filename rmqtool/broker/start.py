@@ -498,8 +498,8 @@ class BrokerStart:
         self.end = at
         if self.rules.bounds_size:
             return
-        file = next((file for file in self.loaded.log if file.file_from_offset <= at <= file.end), None)
-        if file is None:  # its name is an offset near the largest i64, where Java's sums overflow
+        file = next((file for file in self.loaded.log if file.file_from_offset <= at < file.end), None)
+        if file is None:  # the end of the log; or a name near the largest i64, where Java's sums overflow
             return
         head = self.world.open_files.read(file.path, at - file.file_from_offset, form.BLANK_SIZE)
         if len(head) == form.BLANK_SIZE:

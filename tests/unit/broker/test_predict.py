@@ -191,6 +191,17 @@ def test_the_heap_decides(heap: int, crashes: bool, cases: Library, tmp_path: Pa
     assert all((each.crashes, each.claimed_bytes) == (False, None) for each in others)
 
 
+def test_the_first_record_of_a_file_is_allocated_too(store_copy: Callable[[str], Path]) -> None:
+    """The log ends where one file ends and the next begins: the damaged record is that of the next."""
+    root = store_copy("ok_497_clean")
+    (root / "abort").touch()
+    with sorted((root / "commitlog").iterdir())[-1].open("r+b") as file:
+        file.write((500 << 20).to_bytes(4, "big"))
+    with Store.open(root) as store:
+        found = predict(store, "4.9", settings=StartSettings(heap_bytes=256 << 20))
+    assert (found.crashes, found.claimed_bytes) == (True, 500 << 20)
+
+
 def test_no_array_is_longer_than_a_jvm_has(cases: Library, tmp_path: Path) -> None:
     """A size field of 2^31 - 1 ends 4.9 whatever its heap is."""
     name = "4.9.7:clean:totalsize-huge:noabort"

@@ -18,10 +18,12 @@ from rmqtool.read.store import Store
 from rmqtool.repair.rebuild.run import Request
 from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
-from tests.support.build_store import file_name
+from tests.support.build_store import file_name, write_log
 from tests.support.hard_limits import no_reader
 from tests.support.rebuild_checks import conf_of, inodes, problems, queue_files
+from tests.support.records import record
 from tests.support.trees import tree_rows, unchanged
+from tests.support.whole_store import write_state
 
 pytestmark = pytest.mark.usefixtures("json_lines")
 
@@ -47,6 +49,20 @@ def breaks(root: Path) -> None:
     with (root / QUEUE / file_name(0)).open("r+b") as file:
         file.seek(200)
         file.write(bytes(20))
+
+
+@pytest.mark.parametrize("name", ["Gone", ".", "..", "a/b"])
+def test_only_a_topic_that_can_have_queues_is_offered(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A record of a topic that is not in topics.json: --topic rebuilds its queues, if it can have some."""
+    root = tmp_path / "store"
+    records = [record("Good"), record(name), record("Good", queue_offset=1)]
+    write_state(root, write_log(root / "commitlog", records, file_size=1 << 20))
+    topics = {"dataVersion": {}, "topicConfigTable": {"Good": {"topicName": "Good"}}}
+    (root / "config/topics.json").write_text(json.dumps(topics))
+    _, _, err = run(capsys, root)
+    assert ("--topic" in err) == (name == "Gone")
 
 
 def test_a_sound_store_needs_nothing(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
