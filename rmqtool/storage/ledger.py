@@ -48,6 +48,13 @@ def ledger_folders(root: Path, listing: Listing) -> list[Path]:
     return [root / name for name in sorted(listing.folders(root)) if name.startswith(PREFIX)]
 
 
+def is_ledger(folder: Path, listing: Listing) -> bool:
+    """Whether a folder, outside of its store, is that of a DLedger log: its checkpoint is not a store's."""
+    if "data" not in listing.folders(folder):
+        return False
+    return folder.name.startswith(PREFIX) or "currterm" in listing.names(folder)
+
+
 def find_ledger(
     root: Path, listing: Listing, conf: BrokerConf | None, named: Sequence[Path]
 ) -> Ledger | None:

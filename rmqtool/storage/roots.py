@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UsageError
 from rmqtool.storage.broker_conf import BrokerConf
-from rmqtool.storage.ledger import ledger_folders
+from rmqtool.storage.ledger import is_ledger, ledger_folders
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import ROOT_HINT, is_index_name, root_hint
 
@@ -25,7 +25,11 @@ def as_path(item: Path | str) -> Path:
 def is_store(root: Path, listing: Listing) -> bool:
     """Whether the folder `root` holds a store or the remains of one."""
     folders = listing.folders(root)
-    if folders & _STORE_FOLDERS or listing.names(root) & _STORE_FILES:
+    if folders & _STORE_FOLDERS or ledger_folders(root, listing):
+        return True
+    if is_ledger(root, listing):
+        return False
+    if listing.names(root) & _STORE_FILES:
         return True
     if any(listing.is_unreadable(root / name) for name in _STORE_FOLDERS | _STORE_FILES):
         return True
@@ -37,6 +41,9 @@ def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
     if "manifest.json" in listing.names(path) and listing.folders(path) & {"files", "ranges"}:
         how = "its README.txt shows how to read it, and how to undo the repair"
         return NotAStoreError("this is the backup of a repair, not a store", path=path, hint=how)
+    if is_ledger(path, listing):
+        hint = f"give the store root; {path / 'data'} shows its records alone"
+        return NotAStoreError("this is the DLedger log of a store", path=path, hint=hint)
     hint = root_hint(path)
     if hint is not None:
         return NotAStoreError("this is a part of a store", path=path, hint=hint)

@@ -39,7 +39,7 @@ from tests.support.rebuild_checks import without
 from tests.support.records import record
 from tests.support.stores import FIXTURES, Library, case
 from tests.support.sweep import in_sweeps, sample
-from tests.support.trees import unchanged
+from tests.support.trees import tree_rows, unchanged
 from tests.support.whole_store import codes_of, findings_of, keyed, report_of
 
 pytestmark = pytest.mark.sweep
@@ -461,6 +461,20 @@ def test_sources_of_every_form(small: Path, capfd: Capture, tmp_path: Path) -> N
         assert all(row["status"] == ["ok"] or row["status"] == "ok" for row in found), found[:3]
         counts.append(len(found))
     assert counts[0] == counts[3] == 30 and counts[1] == counts[2] > 5
+
+
+def test_the_folder_of_a_ledger_alone_is_no_store(small: Path, capfd: Capture, tmp_path: Path) -> None:
+    """Its checkpoint and index are not those of a store: a repair would replace them."""
+    for name in ("dledger-n0", "renamed"):
+        ledger_folder = shutil.copytree(small / "dledger-n0", tmp_path / "copy" / name)
+        before = tree_rows(ledger_folder)
+        for command in (["verify"], ["recover", "--apply", "--yes"], ["rebuild", "--apply"]):
+            assert main([command[0], str(ledger_folder), *command[1:]]) == EXIT_INPUT
+            assert f"{ledger_folder / 'data'} shows its records alone" in capfd.readouterr().err
+        assert tree_rows(ledger_folder) == before
+    shutil.rmtree(tmp_path / "copy" / "renamed")
+    with Store.open(tmp_path / "copy") as store:  # all that is left of a store
+        assert sum(1 for _ in store.messages()) == 30
 
 
 def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> None:
