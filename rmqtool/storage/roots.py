@@ -42,8 +42,8 @@ def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
         how = "its README.txt shows how to read it, and how to undo the repair"
         return NotAStoreError("this is the backup of a repair, not a store", path=path, hint=how)
     if is_ledger(path, listing):
-        hint = f"give the store root; {path / 'data'} shows its records alone"
-        return NotAStoreError("this is the DLedger log of a store", path=path, hint=hint)
+        records = f"give the store root; {path / 'data'} shows its records alone"
+        return NotAStoreError("this is the DLedger log of a store", path=path, hint=records)
     hint = root_hint(path)
     if hint is not None:
         return NotAStoreError("this is a part of a store", path=path, hint=hint)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqtool.errors import InputError
 from rmqtool.message.columns import COLUMNS as MESSAGE_COLUMNS
@@ -31,6 +32,8 @@ _TOO_LONG = f'more than {CSV_BLOCK_SIZE} bytes, or a cell starts with a quote ("
 COLUMNS_MAX = 4096
 """Columns that a CSV file may have."""
 _CSV_END = "\0end of the input" + COLUMNS_MAX * ","
+
+_OF_BYTES = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
 
 # Readers of CSV that were left. Freed while its thread still reads a pipe, one would wait for that thread,
 # and hold what the thread needs to end: the interpreter's lock.
@@ -198,10 +201,40 @@ def _numbered(batches: Iterator[pa.RecordBatch], names: Mapping[str, str]) -> It
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(first row, piece) of a batch in pieces of at most ROWS_MAX rows and about BATCH_SIZE bytes."""
-    step = max(1, min(ROWS_MAX, BATCH_SIZE * len(batch) // max(batch.nbytes, 1)))
-    for start in range(0, len(batch), step):
-        yield start, batch.slice(start, step)
+    """(first row, piece) of a batch in pieces of at most ROWS_MAX rows and about BATCH_SIZE bytes.
+
+    A value of a dictionary counts in each row that has it: what decodes the column copies it.
+    """
+    repeated = _repeated_bytes(batch)
+    if repeated is None:
+        step = max(1, min(ROWS_MAX, BATCH_SIZE * len(batch) // max(batch.nbytes, 1)))
+        for start in range(0, len(batch), step):
+            yield start, batch.slice(start, step)
+        return
+    ends = np.cumsum(repeated + batch.nbytes // max(len(batch), 1))
+    start = 0
+    while start < len(batch):
+        passed = int(ends[start - 1]) if start else 0
+        fits = int(np.searchsorted(ends, passed + BATCH_SIZE, side="right")) - start
+        count = max(1, min(ROWS_MAX, fits))
+        yield start, batch.slice(start, count)
+        start += count
+
+
+def _repeated_bytes(batch: pa.RecordBatch) -> Any:
+    """Of each row the bytes of its values that are in dictionaries, i8; None without such columns."""
+    found = None
+    for column in batch.columns:
+        if not pa.types.is_dictionary(column.type):
+            continue
+        kind = column.dictionary.type
+        if not any(is_kind(kind) for is_kind in _OF_BYTES):
+            continue
+        lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy().astype(np.int64)
+        places = pc.fill_null(column.indices.cast(pa.int64()), len(lengths)).to_numpy()
+        each = np.append(lengths, 0)[places]
+        found = each if found is None else found + each
+    return found
 
 
 def _columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, Any]:
