@@ -256,7 +256,10 @@ class TableFile(NamedTuple):
 
 
 class VersionEdit(NamedTuple):
-    """What one record of the MANIFEST changes. `family` is the number of a column family."""
+    """What one record of the MANIFEST changes. `family` is the number of a column family.
+
+    `group_left` is how many records of the same atomic group follow; None outside of a group.
+    """
 
     family: int
     comparator: str | None
@@ -266,6 +269,8 @@ class VersionEdit(NamedTuple):
     dropped: bool
     deleted_files: list[tuple[int, int]]
     new_files: list[tuple[int, TableFile]]
+    next_file: int | None = None
+    group_left: int | None = None
 
 
 _SAFE_TO_IGNORE = 1 << 13
@@ -276,6 +281,7 @@ _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER, _DELETED
 _NEW_FILE_2, _NEW_FILE_4, _FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = (
     100, 103, 200, 201, 202, 203, 300
 )  # fmt: skip
+_NUMBERS = {_LOG_NUMBER: "log_number", _LAST_SEQUENCE: "last_sequence", _NEXT_FILE: "next_file"}
 
 
 def version_edit(data: bytes) -> VersionEdit:
@@ -291,10 +297,10 @@ def version_edit(data: bytes) -> VersionEdit:
             found["comparator" if tag == _COMPARATOR else "added"] = name.decode("utf-8", "replace")
         elif tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREV_LOG, _MIN_LOG):
             value, at = varint(data, at, 64)
-            found[{_LOG_NUMBER: "log_number", _LAST_SEQUENCE: "last_sequence"}.get(tag, "other")] = value
+            found[_NUMBERS.get(tag, "other")] = value
         elif tag in (_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP):
             value, at = varint(data, at)
-            found["family" if tag == _FAMILY else "other"] = value
+            found[{_FAMILY: "family", _ATOMIC_GROUP: "group_left"}.get(tag, "other")] = value
         elif tag == _DROP_FAMILY:
             found["dropped"] = True
         elif tag == _COMPACT_POINTER:
@@ -313,7 +319,7 @@ def version_edit(data: bytes) -> VersionEdit:
             raise FormatError(f"a version edit with the tag {tag}, which is not read")
     return VersionEdit(
         found.get("family", 0), found.get("comparator"), found.get("log_number"), found.get("last_sequence"),
-        found.get("added"), "dropped" in found, deleted, new,
+        found.get("added"), "dropped" in found, deleted, new, found.get("next_file"), found.get("group_left"),
     )  # fmt: skip
 
 

@@ -141,12 +141,16 @@ class Database:
     def _families(self) -> dict[int, Family]:
         path = self.manifest()
         found = {0: _Family("default")}
+        edits, offset = _Edits(found), 0
         for offset, record in self._records(path, None):
             try:
-                _apply(found, format_.version_edit(record))
+                edits.take(format_.version_edit(record))
             except FormatError as error:
                 error.path, error.physical_offset = path, offset
                 raise
+        if edits.lacking:
+            what = sorted(edits.lacking)[0]
+            raise FormatError(f"the MANIFEST does not say the {what}", path=path, physical_offset=offset)
         return {
             number: Family(family.name, tuple(file for _, file in family.files.values()), family.log_number)
             for number, family in found.items()
@@ -348,6 +352,35 @@ class _Cover:
     def hides(self, key: bytes, sequence: int) -> bool:
         """Whether a range delete hides an entry."""
         return self.highest(key) > sequence
+
+
+class _Edits:
+    """Applies version edits in order.
+
+    Those of an atomic group count together, or not at all if the MANIFEST ends inside it. `lacking` is what
+    no edit has said yet: RocksDB does not open a database without it.
+
+    Source: VersionEditHandler::CheckIterationResult, AtomicGroupReadBuffer.
+    """
+
+    def __init__(self, families: dict[int, _Family]) -> None:
+        self.lacking = {"log number", "last sequence number", "next file number"}
+        self._families = families
+        self._group: list[format_.VersionEdit] = []
+
+    def take(self, edit: format_.VersionEdit) -> None:
+        """Take the next edit. Raises FormatError."""
+        if edit.group_left is None and self._group:
+            raise FormatError("a version edit between those of an atomic group")
+        self._group.append(edit)
+        if edit.group_left:
+            return
+        for each in self._group:
+            _apply(self._families, each)
+            said = (each.log_number, each.last_sequence, each.next_file)
+            names = ("log number", "last sequence number", "next file number")
+            self.lacking -= {name for name, number in zip(names, said, strict=True) if number is not None}
+        self._group.clear()
 
 
 def _apply(families: dict[int, _Family], edit: format_.VersionEdit) -> None:

@@ -24,7 +24,7 @@ GOLDEN: list[tuple[str, str, Callable[[bytes], Any], Any]] = [
     ("the column family offset is added",
      "01 1a 6c6576656c64622e4279746577697365436f6d70617261746f72 0204 0306 0400 c801 01 c901 06 6f6666736574",
      rocksdb.version_edit,
-     VersionEdit(1, "leveldb.BytewiseComparator", 4, 0, "offset", False, [], [])),
+     VersionEdit(1, "leveldb.BytewiseComparator", 4, 0, "offset", False, [], [], 6)),
     ("a table of units is added",
      "0204 0900 030c 04de0a 67 000bdc1d"
      "21 0000000601546f706963410100000000010000000000000000 010e000000000000"
@@ -54,6 +54,8 @@ GOLDEN: list[tuple[str, str, Callable[[bytes], Any], Any]] = [
      TimerEntry(1_795_416_864_000, b"KEY", 348, 27362)),
     ("the time of delivery", "000001a2072f40b8", rocksdb_timer.decode_number, 1_795_416_867_000),
     ("the checkpoint", "0000000000008aa2", rocksdb_queue.decode_checkpoint, 35490),
+    ("the last edit of an atomic group", "0900 030c 0a04 04de0a ac0200", rocksdb.version_edit,
+     VersionEdit(0, None, None, 1374, None, False, [], [], 12, 0)),
 ]  # fmt: skip
 
 
