@@ -189,7 +189,7 @@ def _next_texts(
     """
     layout = opened.layout
     if layout.ledger is not None:
-        if counts["error"]:
+        if counts["error"] and layout.commit_log:
             copies = store.command("copy", "--output", "NEW")
             yield f"to write the sound messages as a store without DLedger: {copies}"
         return

@@ -368,6 +368,17 @@ class FileFindings:
             yield each
 
 
+def log_missing(layout: StoreLayout) -> Finding:
+    """CL26: there is no log, although queues or an index show that there was one."""
+    if layout.ledger is None:
+        return finding("CL26", "commitlog")
+    return replace(
+        finding("CL26", layout.relative(layout.ledger.data_folder)),
+        message="queues or an index exist, but the DLedger log has no files; if storePathDLedgerCommitLog is"
+        " elsewhere, --broker-conf FILE names it",
+    )
+
+
 def missing_between(layout: StoreLayout, before: StoreFile, after: StoreFile) -> Finding:
     """CL20: no file holds what is between these two files; the message names several missing files."""
     size = layout.commit_log_file_size

@@ -11,7 +11,7 @@ from contextlib import suppress
 from rmqtool.findings import Progress, ScanCounters
 from rmqtool.formats import body, properties
 from rmqtool.formats.message import INNER_BATCH
-from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of
+from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of, log_missing
 from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding, finding
@@ -75,7 +75,7 @@ def log_items(
     looked = ScanCounters() if looked is None else looked
     stop = end_of_selection(store, selection)
     if store.layout.lacks_log:
-        yield finding("CL26", "commitlog")
+        yield log_missing(store.layout)
     judge = DamageClassifier(store.commit_log, store.end_offset)
     files = FileFindings(store.layout, selection.from_offset or 0, stop, reverse=reverse)
     left = selection.limit

@@ -18,10 +18,10 @@ from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.damage import DamageClassifier, FileFindings, unreadable_range
+from rmqtool.log.damage import DamageClassifier, FileFindings, log_missing, unreadable_range
 from rmqtool.log.events import Blank, LogGap
 from rmqtool.log.frames import Frames
-from rmqtool.problems import Finding, finding
+from rmqtool.problems import Finding
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.queue_units import QueueUnits, Units
 from rmqtool.read.residual import Residual
@@ -178,7 +178,7 @@ class Reading:
             return
         report_out_of_reach(layout, "commit log", self._report)
         if layout.lacks_log:
-            self._report(finding("CL26", "commitlog"))
+            self._report(log_missing(self.store.layout))
 
     def come_to(self, offset: int | None) -> None:
         """Report what is wrong with the files that were passed; None: with all of them."""

@@ -590,7 +590,7 @@ def _store(
         strays += others
     layout.ledger = find_ledger(root, listing, conf, folders_of_conf(root, conf, "storePathDLedgerCommitLog"))
     if layout.ledger is not None:
-        log = _with_ledger(layout, layout.ledger, log)
+        log = _with_ledger(layout, layout.ledger, log, listing)
         strays += layout.ledger.data_strays
     layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
     layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
@@ -618,14 +618,17 @@ def _store(
     return layout
 
 
-def _with_ledger(layout: StoreLayout, ledger: Ledger, log: list[StoreFile]) -> list[StoreFile]:
+def _with_ledger(
+    layout: StoreLayout, ledger: Ledger, log: list[StoreFile], listing: Listing
+) -> list[StoreFile]:
     """The files of the log: those before the DLedger log, and its own.
 
     Source: DLedgerCommitLog#getData, dividedCommitlogOffset; spec 06 6.4.
     """
     data = [StoreFile(*entry, ENTRY_HEADER_SIZE) for entry in ledger.data]
     start = min((file.file_from_offset for file in data), default=None)
-    layout.commit_log_folders += (ledger.data_folder,)
+    if listing.is_folder(ledger.data_folder):
+        layout.commit_log_folders += (ledger.data_folder,)
     if start is None:
         return log
     layout.commit_log_ignored = tuple(file for file in log if file.file_from_offset >= start)

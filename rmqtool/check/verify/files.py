@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rmqtool.log.damage import missing_between
+from rmqtool.log.damage import log_missing, missing_between
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
@@ -128,7 +128,7 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
     known = "commitlog" not in layout.unreadable_parts
     unexpected = any(entry.path.name == "commitlog" for entry in layout.unexpected_entries)
     if layout.lacks_log and known and not unexpected:
-        yield finding("CL26", "commitlog")
+        yield log_missing(layout)
     for file in files:
         where = layout.relative(file.path)
         if file.size == 0:

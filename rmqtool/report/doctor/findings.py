@@ -43,7 +43,7 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         cure, command = repair.of(code, problem.repair)
         yield Diagnosis(
             name=code,
-            severity=_severity(code, problem.severity),
+            severity=_severity(first),
             certainty="likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain",
             path=first.path,
             message=message,
@@ -76,8 +76,9 @@ def _facts(found: Finding) -> str | None:
     return detail.get("reason")
 
 
-def _severity(code: str, severity: str) -> Severity:
-    if severity == "note" or code == "UN01":
+def _severity(found: Finding) -> Severity:
+    code, severity = found.problem.code, found.problem.severity
+    if severity == "note" or (code == "UN01" and found.detail["what"] != "commit log"):
         return "note"
     return "error" if severity == "error" and code not in _OF_QUERIES else "warning"
 

@@ -482,7 +482,10 @@ def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> 
     shutil.copytree(small / "dledger-n0", small / "dledger-n1")
     assert "UN01" in codes_of(small)
     assert main(["lookup", str(small), "--key", "k", "--topic", "T"]) == EXIT_INPUT
-    assert "one of several DLedger logs" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "one of several DLedger logs" in err and "dLegerSelfId says which one (--broker-conf FILE)" in err
+    assert main(["doctor", str(small)]) == EXIT_INPUT
+    assert "No error was found, but 1 warning" in capfd.readouterr().out
     conf = tmp_path / "broker.conf"
     conf.write_text("dLegerSelfId=n1\n")
     with Store.open(small, broker_conf=conf) as store:
@@ -492,6 +495,24 @@ def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> 
     conf.write_text(f"dLegerSelfId=n1\nstorePathDLedgerCommitLog={elsewhere}\n")
     with Store.open(small, broker_conf=conf) as store:
         assert sum(1 for _ in store.messages()) == 30
+
+
+@pytest.mark.parametrize("lost", ["data", "data/" + "0" * 20])
+def test_a_ledger_without_its_log(lost: str, cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """Every command names the folder; none offers to copy messages that are not there."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    path = store / "dledger-n0" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    found = {item.problem.code: item for item in findings_of(store)}
+    assert found.keys() >= {"CL26", "DL09"} and found["CL26"].path == "dledger-n0/data"
+    for command in ("verify", "info", "doctor", "dump", "stats"):
+        capfd.readouterr()
+        with unchanged(store):
+            assert main([command, str(store)]) == EXIT_FINDINGS, command
+        out, err = capfd.readouterr()
+        text = " ".join((out + err).split())
+        assert "CL26" in text and "dledger-n0/data" in text and "storePathDLedgerCommitLog" in text, command
+        assert "copy" not in err or command != "verify"
 
 
 def test_classic_files_that_the_ledger_hides(small: Path) -> None:
