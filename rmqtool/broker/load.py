@@ -25,13 +25,12 @@ from rmqtool.storage.unsupported import queues_part
 
 QueueKey = tuple[str, int]
 
-NO_BATCH_QUEUES = (
-    "the consume queues are written twice, where the broker fails on every batch queue (ClassCastException)"
-)
+NO_BATCH_QUEUES = "with rocksdbCQDoubleWriteEnable the broker fails on every batch queue (ClassCastException)"
 """Why load() fails: a BatchConsumeQueue is made with the store of queues, a CombineConsumeQueueStore, cast to
 ConsumeQueueStore. Source: BatchConsumeQueue of 5.4.0, the constructor; seen with its library."""
 NO_COMPACTION = (
-    "the consume queues are in RocksDB, where the broker fails on every compacted topic (ClassCastException)"
+    "with queues in RocksDB, or rocksdbCQDoubleWriteEnable, the broker fails on every compacted topic"
+    " (ClassCastException)"
 )
 """The same of a SparseConsumeQueue, which is a BatchConsumeQueue, and a RocksDBConsumeQueueStore."""
 
@@ -91,6 +90,18 @@ def writes_twice(layout: StoreLayout, settings: StartSettings) -> bool:
     return any(part.what == "second consume queues" for part in layout.not_written)
 
 
+def is_combined_store(layout: StoreLayout, rules: StartRules, settings: StartSettings) -> bool:
+    """Whether the broker has a CombineConsumeQueueStore, of one type of queues or of both."""
+    return rules.combines and (settings.is_combined or writes_twice(layout, settings))
+
+
+def reads_queues(layout: StoreLayout, rules: StartRules, settings: StartSettings) -> bool:
+    """Whether a broker reads the queues where they are: not every version has them in RocksDB."""
+    if layout.has_queues_in_files or writes_twice(layout, settings):
+        return True
+    return rules.combines if settings.is_combined else rules.reads_rocksdb
+
+
 def load(
     layout: StoreLayout,
     rules: StartRules,
@@ -109,6 +120,9 @@ def load(
         is_batch_topic: whether topics.json gives a topic queue.type=BatchCQ.
     """
     loaded = Loaded()
+    if rules.combines and settings.wrong_types is not None:
+        loaded.fails(settings.wrong_types, None)
+        return loaded
     others = [*layout.commit_log_strays, *([layout.guard] if layout.guard is not None else [])]
     entries = _entries(layout.commit_log, others)
     entries.sort(key=lambda entry: entry.path.name)
@@ -125,12 +139,15 @@ def load(
     queues = layout.consume_queues if in_files else {}
     _load_queues(loaded, loaded.queues, queues, layout.consume_queue_file_size, rules)
     combines = twice and rules.combines
-    if combines and layout.batch_queues:
+    is_combined = is_combined_store(layout, rules, settings)
+    if is_combined and (in_files or twice) and layout.batch_queues:
         loaded.fails(NO_BATCH_QUEUES, next(iter(layout.batch_queues.values())).folder)
         return loaded
-    if combines or not (twice or in_files):
+    in_database = combines or not (twice or in_files)
+    if in_database:
         _open_database(loaded, layout)
-        compacted = _compacted(layout) if rules.combines and settings.compacts else None
+    if rules.combines and settings.compacts and (in_database or is_combined):
+        compacted = _compacted(layout)
         if compacted is not None:
             loaded.fails(NO_COMPACTION, compacted)
     if extended:

@@ -82,7 +82,7 @@ def predict_all(
 
     Args:
         store: a store root, opened for reading.
-        brokers: 4.9, 5.3, 5.4. 4.9 is left out if the queues are in RocksDB.
+        brokers: 4.9, 5.3, 5.4. Those that do not read queues in RocksDB are left out if the queues are there.
         abort: whether the abort file exists; None: as in the store.
         settings: of the broker; None: from broker.conf, else the defaults.
         keep_cache: leave the read pages in the page cache.
@@ -96,12 +96,11 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the log is in DLedger; the queues are written twice, and files are not loaded,
-            or the log has no files.
+        UnsupportedStoreError: the log is in DLedger; none of the brokers reads the queues where they are.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
-    from rmqtool.broker.load import writes_twice
+    from rmqtool.broker.load import reads_queues
     from rmqtool.broker.start import StartInputs
 
     layout = store.layout
@@ -112,13 +111,12 @@ def predict_all(
         raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
     rules = [rules_of(broker) for broker in brokers]
     settings = settings or StartSettings.of(layout.broker_conf)
-    twice = writes_twice(layout, settings)
-    if twice and any(each.combines for each in rules):
-        _check_twice(layout, settings)
-    if not (layout.has_queues_in_files or twice):
-        rules = [each for each in rules if each.reads_rocksdb]
-        if not rules:
-            raise UnsupportedStoreError("4.9 has no consume queues in RocksDB", path=layout.root)
+    readers = [each for each in rules if reads_queues(layout, each, settings)]
+    if not readers:
+        names = " and ".join(each.profile.name for each in rules)
+        raise UnsupportedStoreError(
+            f"the consume queues are in RocksDB, where {names} has none with these settings", path=layout.root
+        )
     has_abort = layout.abort is not None if abort is None else abort
     for path, reason in layout.unreadable:
         if layout.relative(path).partition("/")[0] in _PARTS or path.parent in layout.commit_log_folders:
@@ -130,7 +128,7 @@ def predict_all(
                 layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots, unreachable
             )
             walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
-            return _predict(world, rules, store.profile.searches_min_offset, walk, scan_limit)
+            return _predict(world, readers, store.profile.searches_min_offset, walk, scan_limit)
     except OSError as error:
         if isinstance(error, UnreadableError):
             raise
@@ -138,14 +136,12 @@ def predict_all(
         raise UnreadableError(f"cannot read: {error.strerror}", path=Path(os.fsdecode(path))) from error
 
 
-def _check_twice(layout: StoreLayout, settings: StartSettings) -> None:
-    """Refuse the stores of queues that are written twice whose start has effects that are not known."""
-    twice = "the consume queues are written twice, and"
-    if not settings.loads_files:
-        reason = f"{twice} files are not loaded (combineCQLoadingCQTypes)"
-        raise UnsupportedStoreError(reason, path=layout.root)
-    if not layout.commit_log:  # the folder is deleted, but old ends stay in memory
-        raise UnsupportedStoreError(f"{twice} the log has no files", path=layout.root)
+def brokers_of(store: Store) -> tuple[Broker, ...]:
+    """The brokers that read the queues of the store where they are. Raises UsageError as StartSettings.of."""
+    from rmqtool.broker.load import reads_queues
+
+    settings = StartSettings.of(store.layout.broker_conf)
+    return tuple(each for each in BROKERS if reads_queues(store.layout, rules_of(each), settings))
 
 
 def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:

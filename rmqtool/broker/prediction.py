@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError
@@ -15,8 +16,6 @@ from rmqtool.storage.layout import StoreLayout, can_be_folder
 from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqtool.broker.dispatch import Folder
     from rmqtool.broker.load import QueueKey
     from rmqtool.broker.queues import QueueState
@@ -399,6 +398,8 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
         )
     if start.error is None and (start.world.in_rocksdb or start.combines) and start.loaded.log:
         notes += [*_notes_on_rocksdb(start), *_notes_on_ends(start, queues)]
+    if start.error is None and not start.loaded.log:
+        notes += _notes_on_kept_ends(start)
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
             "this version does not support the queues of batchconsumequeue: it loses them and their messages"
@@ -449,6 +450,20 @@ def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
             f"RocksDB gives the queue offsets; queues that end elsewhere in files{parted}: their next"
             " messages get no unit in files, or one at another place"
         )
+    assert start.dispatch is not None
+    unread = {
+        (str(each.path), each.physical_offset)
+        for folder in start.dispatch.folders()
+        for each in getattr(folder, "unread", ())
+    }
+    if unread:
+        path, offset = min(unread, key=str)
+        places = "a block" if len(unread) == 1 else f"{len(unread)} blocks"
+        yield (
+            f"{places} of the units in RocksDB cannot be read, the first in"
+            f" {start.world.layout.relative(Path(path))} at {offset}: RocksDB notices it only when it reads"
+            " them, so the broker starts, and does not serve the units there"
+        )
     noted, first = start.queue_end, start.loaded.log[start.first].file_from_offset
     if max(noted, 0) < first and start.combines:
         yield (
@@ -465,6 +480,24 @@ def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
         yield (
             f"after a clean stop only records after the noted end of dispatch, {noted}, are dispatched: the"
             " record there gets no unit" + (" on a side that lacks it" if start.combines else "")
+        )
+
+
+def _notes_on_kept_ends(start: BrokerStart) -> Iterator[str]:
+    """Queues in RocksDB of a store without log files. Source: RocksDBConsumeQueueStore#destroy."""
+    assert start.dispatch is not None
+    kept = _named(
+        key
+        for folder in start.dispatch.folders()
+        for key, state in folder.states.items()
+        if getattr(state, "top", 0)
+    )
+    if kept:
+        yield (
+            f"queues in RocksDB that lose all units{kept}: their next messages get the queue offsets after"
+            " the old ends, which the broker has in memory. If it stops before such a message arrives, the"
+            " queue begins at 0, and groups that had consumed more receive nothing until it is as long as"
+            " before"
         )
 
 

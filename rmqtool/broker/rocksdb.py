@@ -74,8 +74,11 @@ class RocksdbState(QueueState):
         return [(first, min(stop, self.top)) for first, stop in self.units if first < self.top]
 
     def destroy(self) -> None:
-        """Delete the queue, because the log has no files."""
-        self.units, self.low, self.top = [], 0, 0
+        """Delete the units, because the log has no files. The broker has the end in memory until it stops.
+
+        Source: RocksDBConsumeQueueStore#destroy, RocksDBConsumeQueueOffsetTable#load.
+        """
+        self.units, self.low, self.top = [], 0, 0 if self.queue is None else self.queue.end
 
     def begin_at(self, low: int) -> None:
         """Serve the units from the queue offset `low` on."""
@@ -89,6 +92,7 @@ class RocksdbFolder(Folder):
         racing: queues that keep their old ends if the thread is faster that writes dispatched units: their
             end then hides from the cut that there is something to cut.
         stale: queues that keep units of records that the log has lost.
+        unread: damaged blocks of units: RocksDB opens the database, and fails when it reads them.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class RocksdbFolder(Folder):
         self.queues = queues
         self.racing: set[QueueKey] = set()
         self.stale: set[QueueKey] = set()
+        self.unread: list[FormatError] = []
         states: dict[QueueKey, QueueState] = {}
         if queues is not None:
             use(queues)
@@ -145,7 +150,7 @@ class RocksdbFolder(Folder):
         """See Folder."""
 
     def settle(self, start: int, end: int) -> None:
-        """The units and ends after the start, for a log of [start, end). Raises FormatError, OSError."""
+        """The units and ends after the start, for a log of [start, end). Raises OSError."""
         noted = 0 if self.queues is None else self.queues.checkpoint or 0
         dispatches = any(
             state.dispatched for state in self.states.values() if isinstance(state, RocksdbState)
@@ -164,7 +169,10 @@ class RocksdbFolder(Folder):
             if state.dispatched:
                 state.top = state.dispatched[-1][1]
             elif state.queue is not None and state.max_physical >= end and noted > end:
-                low, state.top = self._cut_end(state.queue, low, start, end)
+                try:
+                    low, state.top = self._cut_end(state.queue, low, start, end)
+                except FormatError:
+                    state.top = state.queue.end
                 if dispatches and state.top != state.queue.end:
                     self.racing.add((state.topic, state.queue_id))
                 if not there and state.top > state.queue.first:  # units without records stay
@@ -189,8 +197,9 @@ class RocksdbFolder(Folder):
     def _cut_end(self, queue: RocksdbQueue, low: int | None, start: int, end: int) -> tuple[int | None, int]:
         """(first queue offset, end) of a queue that had units of records at `end` or later.
 
-        `low` is the noted first queue offset if that counts; else it is searched, and noted. Source:
-        RocksDBConsumeQueueOffsetTable#truncateDirtyOffset, #getMinCqOffset, #correctMaxCqOffset.
+        A broker that meets a damaged block leaves both as they are. `low` is the noted first queue offset if
+        that counts; else it is searched, and noted. Source: RocksDBConsumeQueueOffsetTable
+        #truncateDirtyOffset, #getMinCqOffset, #correctMaxCqOffset.
         """
         assert self.queues is not None
         newest = queue.end - 1
@@ -242,7 +251,8 @@ class RocksdbFolder(Folder):
             # an end that is damaged may be far after the last unit
             first = self.queues.first_unit(queue.prefix, stop, queue.end)
             stop = min(first + _BLOCK, queue.end)
-            found = columns(UnitRange(self.queues.database, queue.prefix, first, stop)).values
+            units = UnitRange(self.queues.database, queue.prefix, first, stop)
+            found = columns(units, self.unread).values
             physical = found["physical_offset"]
             good = (found["size"] > 0) & (physical >= start) & (physical < end)
             numbers = np.flatnonzero(good)

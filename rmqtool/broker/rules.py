@@ -122,11 +122,12 @@ class StartSettings:
         extends_units: enableConsumeQueueExt. None: not configured; extension files show that it is enabled.
         heap_bytes: the JVM's heap, -Xmx: 4.x allocates the value of a damaged size field, and the start fails
             if it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
-        combines: rocksdbCQDoubleWriteEnable, and RocksDB is in combineCQLoadingCQTypes (5.4). None: not
+        combines: rocksdbCQDoubleWriteEnable, and combineCQLoadingCQTypes has both types (5.4). None: not
             configured; a database next to queue files shows that it is enabled.
+        is_combined: rocksdbCQDoubleWriteEnable, whichever types are loaded (5.4).
+        wrong_types: why a broker of 5.4 ends on the types that it would load; None if it does not.
         serves_from_rocksdb: combineCQPreferCQType: queues that are written twice are read from RocksDB.
         assigns_from_rocksdb: combineAssignOffsetCQType: RocksDB gives the queue offsets.
-        loads_files: combineCQLoadingCQTypes: queues that are written twice are in files, too.
         files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if the side lags that does not give the
             queue offsets, the scan begins at most this many files earlier.
         compacts: enableCompaction (5.x).
@@ -145,7 +146,8 @@ class StartSettings:
     combines: bool | None = None
     serves_from_rocksdb: bool = False
     assigns_from_rocksdb: bool = False
-    loads_files: bool = True
+    is_combined: bool = False
+    wrong_types: str | None = None
     files_for_rocksdb: int = 3
     compacts: bool = True
 
@@ -162,9 +164,8 @@ class StartSettings:
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = configured(conf)
         sets_extension = conf.text("enableConsumeQueueExt") is not None
-        loaded = (conf.text("combineCQLoadingCQTypes") or "default;defaultRocksDB").lower().split(";")
+        types = conf.combined_types
         extra = conf.integer("combineCQMaxExtraSearchCommitLogFiles")
-        twice = conf.flag("rocksdbCQDoubleWriteEnable") and not conf.is_rocksdb("storeType")
         sets_twice = conf.text("rocksdbCQDoubleWriteEnable") is not None
         sets_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
@@ -177,10 +178,25 @@ class StartSettings:
             delays_ms=plain.delays_ms if levels is None else levels,
             dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
             extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
-            combines=twice and "defaultrocksdb" in loaded if sets_twice else None,
+            combines=types is not None and len(types) == 2 if sets_twice else None,
+            is_combined=types is not None,
+            wrong_types=None if types is None else _wrong_types(conf, types),
             serves_from_rocksdb=conf.is_rocksdb("combineCQPreferCQType"),
             assigns_from_rocksdb=conf.is_rocksdb("combineAssignOffsetCQType"),
-            loads_files="default" in loaded,
             files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
             compacts=conf.flag("enableCompaction", default=True),
         )
+
+
+def _wrong_types(conf: BrokerConf, types: frozenset[str]) -> str | None:
+    """Why the broker cannot combine these types of queues; its message store is never made then.
+
+    Source: CombineConsumeQueueStore of 5.4.0, the constructor.
+    """
+    if not types:
+        return "combineCQLoadingCQTypes names no type of consume queues (default, defaultRocksDB)"
+    for name in ("combineAssignOffsetCQType", "combineCQPreferCQType"):
+        value = conf.values.get(name, "default").strip()
+        if value.lower() not in types:
+            return f"{name} is {value!r}, which is not a type that combineCQLoadingCQTypes loads"
+    return None

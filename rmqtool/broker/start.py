@@ -19,7 +19,7 @@ import numpy as np
 from rmqtool.broker.dispatch import Folder, QueueDispatch, Topics
 from rmqtool.broker.extension import Extensions, check_extension
 from rmqtool.broker.index import IndexBuild
-from rmqtool.broker.load import NO_BATCH_QUEUES, Loaded, QueueKey, load, writes_twice
+from rmqtool.broker.load import NO_BATCH_QUEUES, Loaded, QueueKey, is_combined_store, load, writes_twice
 from rmqtool.broker.log_scan import Batch, Event, first_unsound
 from rmqtool.broker.queue_reader import QueueReader, StartError
 from rmqtool.broker.queues import QueueState
@@ -520,15 +520,17 @@ class BrokerStart:
         assert dispatch is not None and index is not None and self.end is not None
         reader = QueueReader(self.world.open_files)
         dispatch.finish()
-        if self.combines and dispatch.batch.states:
+        is_combined = is_combined_store(self.world.layout, self.rules, self.world.settings)
+        if is_combined and dispatch.batch.states:
             topic, _ = min(dispatch.batch.states)
             self._fails_to_load(f"{NO_BATCH_QUEUES}: the log has messages of {topic}")
             return
         if self.crashes:
             self.error = self.error or "OutOfMemoryError: a damaged size field is allocated"
         elif not self.loaded.log:
-            for state in self.states().values():
-                state.destroy()
+            for folder in dispatch.folders():
+                for state in folder.states.values():
+                    state.destroy()
             for extension in self.extensions.states.values() if self.extensions is not None else ():
                 extension.destroy()
         else:

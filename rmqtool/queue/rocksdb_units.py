@@ -49,8 +49,11 @@ def read(units: UnitRange) -> bytes:
     return values.view(np.uint8).reshape(len(values), UNIT_VALUE.size)[:, :UNIT_SIZE].tobytes()
 
 
-def columns(units: UnitRange) -> Columns:
-    """The units of a range. Raises FormatError, OSError."""
+def columns(units: UnitRange, unread: list[FormatError] | None = None) -> Columns:
+    """The units of a range. Raises OSError; FormatError, or adds it to `unread`, if a block is damaged.
+
+    Without the blocks in `unread` their units count as missing.
+    """
     count = units.stop - units.start
     sequences = np.full(count, -1, np.int64)
     raw = np.zeros((count, UNIT_VALUE.size), np.uint8)
@@ -60,18 +63,32 @@ def columns(units: UnitRange) -> Columns:
     low, high = units.keys
     for table in units.database.tables(UNITS, low, high):
         for number in table.blocks_of(low, high):
-            block = table.block(number)
-            end = _end_of(table, number, block)
-            taken = units_of_block(
-                np.frombuffer(block, np.uint8), end, prefix, units.start, key, UNIT_VALUE.size, format_.PUT,
-                deletes, sequences, raw,
-            )  # fmt: skip
-            if taken < 0:
-                reason = _REASONS.get(taken, "an entry is longer than the block, or its key")
-                raise FormatError(reason, path=table.path, physical_offset=table.handle(number).offset)
+            try:
+                _add_block(units, table, number, (prefix, key, deletes), sequences, raw)
+            except FormatError as error:
+                if unread is None:
+                    raise
+                unread.append(error)
     _add_changes(units, sequences, raw)
     _hide_deleted(units, sequences, raw)
     return Columns(raw.reshape(-1).view(UNIT_VALUE.dtype), sequences)
+
+
+def _add_block(
+    units: UnitRange, table: Table, number: int, arrays: tuple[Array, Array, Array],
+    sequences: Array, raw: Array,
+) -> None:  # fmt: skip
+    """The units of a data block. Raises FormatError if it is damaged."""
+    prefix, key, deletes = arrays
+    block = table.block(number)
+    end = _end_of(table, number, block)
+    taken = units_of_block(
+        np.frombuffer(block, np.uint8), end, prefix, units.start, key, UNIT_VALUE.size, format_.PUT, deletes,
+        sequences, raw,
+    )  # fmt: skip
+    if taken < 0:
+        reason = _REASONS.get(taken, "an entry is longer than the block, or its key")
+        raise FormatError(reason, path=table.path, physical_offset=table.handle(number).offset)
 
 
 def store_times(queues: RocksdbQueues, key: tuple[str, int], numbers: Array) -> Array:

@@ -25,6 +25,8 @@ _INTEGER = pattern(r"[+-]?[0-9]{1,99}", re.ASCII)
 _PAIR = pattern(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
 _ESCAPE = pattern(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_IN_ROCKSDB = "defaultrocksdb"
+_TYPES = frozenset({"default", _IN_ROCKSDB})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,25 @@ class BrokerConf:
 
     def is_rocksdb(self, name: str) -> bool:
         """Whether a setting that names a type of queues, such as storeType, names that in RocksDB."""
-        return (self.text(name) or "").lower() == "defaultrocksdb"
+        return (self.text(name) or "").lower() == _IN_ROCKSDB
+
+    @property
+    def combined_types(self) -> frozenset[str] | None:
+        """The types of queues that 5.4 keeps side by side: `default`, `defaultrocksdb`; None: it keeps one.
+
+        Source: DefaultMessageStore#createConsumeQueueStore, StoreType#fromString of 5.4.0.
+        """
+        if self.is_rocksdb("storeType") or not self.flag("rocksdbCQDoubleWriteEnable"):
+            return None
+        text = self.values.get("combineCQLoadingCQTypes")
+        if text is None:
+            return _TYPES
+        return _TYPES & {name.strip() for name in text.lower().split(";")}
+
+    @property
+    def has_queues_only_in_rocksdb(self) -> bool:
+        """Whether the broker reads and writes no queue files."""
+        return self.is_rocksdb("storeType") or self.combined_types == frozenset({_IN_ROCKSDB})
 
     def paths(self, name: str) -> tuple[Path, ...]:
         """The folders in a setting that may list several, in order."""

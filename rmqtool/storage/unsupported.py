@@ -92,15 +92,17 @@ def _lacks_database(
 ) -> bool:
     """Whether a store without RocksDB queues must have them, so that they are lost.
 
-    It is of storeType defaultRocksDB, or queues are written twice, and clients are served from RocksDB.
+    Its broker loads only queues in RocksDB, or queues are written twice, and clients are served from RocksDB.
     """
     queues = root / "consumequeue"
-    if conf is not None and conf.flag("rocksdbCQDoubleWriteEnable"):
+    if conf is not None and conf.has_queues_only_in_rocksdb:
+        return True
+    if conf is not None and "defaultrocksdb" in (conf.combined_types or ()):
         is_served = conf.is_rocksdb("combineCQPreferCQType") and _has_queue_files(queues, listing)
         if is_served or _has_rest(queues, listing):
             return True
     if conf is not None and conf.text("storeType") is not None:
-        return conf.is_rocksdb("storeType")
+        return False
     if _has_rest(queues, listing):
         return True
     if listing.is_unreadable(queues) or _has_queue_files(queues, listing):
@@ -163,14 +165,15 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
     queues, is_store = root / "consumequeue", "commitlog" in folders
     has_queues = has_database(queues, listing)
     if has_queues or (is_store and _lacks_database(root, listing, conf, found)):
-        is_of_type = conf is not None and conf.is_rocksdb("storeType")
+        is_of_type = conf is not None and conf.has_queues_only_in_rocksdb
         twice = not found and not is_of_type and _has_queue_files(queues, listing)
         what = "second consume queues" if twice else "consume queues"
         is_lost = not (has_queues or listing.is_unreadable(queues))
         found.insert(0, Unsupported(what, queues, is_lost=is_lost))
     found += _pop_records(root, listing, conf)
     if (ledgers := ledger_folders(root, listing)) and find_ledger(root, listing, conf, ()) is None:
-        found += (Unsupported("commit log", folder, "one of several DLedger logs") for folder in ledgers)
+        form, reason = "one of several DLedger logs", "dLegerSelfId says which one (--broker-conf FILE)"
+        found += (Unsupported("commit log", folder, form, reason) for folder in ledgers)
     if listing.has_file(root / "config", METADATA) and not _has_tiered_copy(root, listing):
         found.append(Unsupported("tiered files", root / "config" / METADATA, "tiered storage"))
     found += _side_store(root, listing, conf)

@@ -38,6 +38,7 @@ from tests.support.two_sides import (
     cut_log,
     lose_database,
     lose_files,
+    lose_log,
 )
 
 SETTINGS = {
@@ -173,6 +174,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a queue of the database cut": lambda root: cut_database(root, begin_of_record(root, 66), only="TopicB"),
     "a queue of the database lost": lambda root: cut_database(root, 0, only="TopicB"),
     "log end zeroed": _log_ends_earlier,
+    "log lost": lose_log,
 }
 """What happens to a store whose queues are written twice."""
 OF_MANY_FILES = ("database of many files lost", "files of many files lost")
@@ -183,7 +185,8 @@ SMALL_LOG = {"mappedFileSizeCommitLog": 4096, "maxMessageSize": 1024}
     ("name", "abort", "assigns"),
     [
         *((name, False, "default") for name in (*DAMAGES, *OF_MANY_FILES)),
-        *((name, True, "default") for name in ("database lost", "log end zeroed", OF_MANY_FILES[0])),
+        *((name, True, "default") for name in ("database lost", "log end zeroed", "log lost")),
+        (OF_MANY_FILES[0], True, "default"),
         *((name, False, "defaultRocksDB") for name in (*DAMAGES, *OF_MANY_FILES)),
         *((name, True, "defaultRocksDB") for name in ("files lost", OF_MANY_FILES[1])),
     ],
@@ -213,6 +216,71 @@ def test_a_start_over_queues_that_are_written_twice(
     files, database = found["default"], found["defaultRocksDB"]
     if files.loads and database.loads:
         assert (files.second_queues, database.second_queues) == (database.queues, files.queues)
+
+
+ONLY_ROCKSDB = SETTINGS | {
+    "rocksdbCQDoubleWriteEnable": "true", "combineCQLoadingCQTypes": "defaultRocksDB",
+    "combineCQPreferCQType": "defaultRocksDB", "combineAssignOffsetCQType": "defaultRocksDB",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("name", ["files lost", "files cut", "database lost", "database cut", "log lost"])
+def test_a_broker_of_combined_queues_that_loads_only_rocksdb(
+    name: str, abort: bool, cases: Library, tmp_path: Path
+) -> None:
+    """It starts as one of storeType=defaultRocksDB; the files of queues beside count for nothing."""
+    root = cases.copy("kind_combine_index_timer_540", tmp_path / "store")
+    DAMAGES[name](root)
+    if abort:
+        (root / "abort").write_text("1")
+    with Store.open(root, broker_conf=conf_of(root, ONLY_ROCKSDB)) as store:
+        found = predict(store, "5.4")
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        _check_start(library, root, ONLY_ROCKSDB, found)
+
+
+@pytest.mark.parametrize(
+    ("types", "prefers", "assigns"),
+    [("defaultRocksDB", "default", "defaultRocksDB"), ("default", "default", "defaultRocksDB"),
+     ("default", "defaultRocksDB", "default"), ("", "default", "default"), ("x", "default", "default"),
+     ("default;defaultRocksDB", "x", "default"), ("default", "default", "default")],
+)  # fmt: skip
+def test_types_of_queues_that_cannot_be_combined(
+    types: str, prefers: str, assigns: str, cases: Library, tmp_path: Path
+) -> None:
+    """The message store is not even made: the broker ends before it changes anything."""
+    root = cases.copy("kind_combine_index_timer_540", tmp_path / "store")
+    settings = SETTINGS | {
+        "rocksdbCQDoubleWriteEnable": "true", "combineCQLoadingCQTypes": types,
+        "combineCQPreferCQType": prefers, "combineAssignOffsetCQType": assigns,
+    }  # fmt: skip
+    with Store.open(root, broker_conf=conf_of(root, settings)) as store:
+        found = predict(store, "5.4")
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        if found.loads:
+            _check_start(library, root, settings, found)
+        else:
+            with pytest.raises(LabError, match="IllegalArgumentException"):
+                library.program.call("open", store=str(root), settings=settings)
+        library.close()
+    assert found.loads == (types == prefers == assigns)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+def test_queues_in_rocksdb_go_on_after_the_log_was_lost(version: str, cases: Library, tmp_path: Path) -> None:
+    """As long as the broker runs; one that was stopped meanwhile begins at 0."""
+    root = cases.copy(f"kind_rocksdb_{version.replace('.', '')}", tmp_path / "store")
+    lose_log(root)
+    with Store.open(root, broker_conf=conf_of(root, ROCKSDB)) as store:
+        found = predict(store, "5.3" if version == "5.3.3" else "5.4")
+    with libraries(version, tmp_path, 1) as pool, pool.one() as library:
+        copy = copy_tree(root, tmp_path / "copy")
+        _check_start(library, root, ROCKSDB, found)
+        _opened(library, copy, ROCKSDB)("shutdown")
+        call = _opened(library, copy, ROCKSDB)
+        assert call("put", topic="TopicA", queue_id=0)["queueOffset"] == 0
+        call("shutdown")
 
 
 def _opened(
@@ -254,7 +322,7 @@ def _check_start(
         assert got <= set(held.values()) and len(held) - len(got) == queue.unreachable, (topic, queue_id)
         if not queue.shifted:
             assert got == {at for number, at in held.items() if queue.min_after <= number < queue.max_after}
-    sides = settings["combineCQPreferCQType"], settings["combineAssignOffsetCQType"]
+    sides = settings.get("combineCQPreferCQType"), settings.get("combineAssignOffsetCQType")
     assigning = found.queues if sides[0] == sides[1] else found.second_queues
     for (topic, queue_id), queue in assigning.items():
         if can_be_pulled(topic):
@@ -405,15 +473,17 @@ def test_5_4_does_not_write_batch_queues_twice(tmp_path: Path) -> None:
         call("put", topic="Plain", queue_id=0)
         call("put", topic="Inner", queue_id=0, inner=3)
         call("shutdown")
-        for number in range(2):
-            conf = conf_of(root, twice)
+        for number, of_start in enumerate((twice, twice | {"combineCQLoadingCQTypes": "default"}) * 2):
+            conf = conf_of(root, of_start)
             with Store.open(root, broker_conf=conf) as store:
                 found = predict(store, "5.4")
             copy = copy_tree(root, tmp_path / f"copy{number}")
-            assert library.program.call("open", store=str(copy), settings=twice) == {"load": False}
+            assert library.program.call("open", store=str(copy), settings=of_start) == {"load": False}
             assert not found.loads and "fails on every batch queue" in (found.load_error or "")
             library.close()
-            shutil.rmtree(root / "batchconsumequeue", ignore_errors=True)
+            if number:
+                shutil.rmtree(root / "batchconsumequeue", ignore_errors=True)
+                (root / "abort").write_text("1")
 
 
 @pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
@@ -474,7 +544,11 @@ def test_a_start_after_a_kill_leaves_a_gap(tmp_path: Path) -> None:
             assert call("put", topic=topic, queue_id=0)["queueOffset"] == end
 
 
-@pytest.mark.parametrize("setting", [{"rocksdbCQDoubleWriteEnable": "true"}, {"storeType": "defaultRocksDB"}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"rocksdbCQDoubleWriteEnable": "true"}, {"storeType": "defaultRocksDB"},
+     {"rocksdbCQDoubleWriteEnable": "true", "combineCQLoadingCQTypes": "default"}],
+)  # fmt: skip
 @pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
 def test_compacted_topics_with_queues_in_rocksdb(
     version: str, setting: dict[str, object], cases: Library, tmp_path: Path

@@ -29,6 +29,12 @@ def lose_database(root: Path) -> None:
             path.unlink()
 
 
+def lose_log(root: Path) -> None:
+    """Delete the files of the commit log."""
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+
+
 def cut_files(root: Path, end: int) -> None:
     """Clear the units of records from the physical offset `end` on."""
     for path in (root / "consumequeue").rglob("0" * 20):

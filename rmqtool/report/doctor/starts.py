@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rmqtool.broker.predict import (
-    BROKERS,
     Prediction,
     ScanTooLongError,
+    brokers_of,
     load_failure,
     log_bytes,
     predict_all,
-    rules_of,
 )
 from rmqtool.broker.prediction import unread_config
 from rmqtool.errors import RmqtoolError, UnreadableError
@@ -29,9 +28,8 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
     if is_live:
         found.omissions.append(Omission(what, "a broker is using the store"))
         return
-    in_files = store.layout.has_queues_in_files
-    brokers = tuple(broker for broker in BROKERS if in_files or rules_of(broker).reads_rocksdb)
     try:
+        brokers = brokers_of(store)
         failures = {broker: load_failure(store, broker) for broker in brokers}
         predictions = _predictions(store, brokers, left)
     except RmqtoolError as error:

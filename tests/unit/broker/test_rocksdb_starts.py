@@ -16,6 +16,7 @@ from rmqtool.broker.prediction import Prediction
 from rmqtool.errors import UnsupportedStoreError
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, EndKey, end_key, unit_key
 from rmqtool.read.store import Store
+from tests.support.build_store import patch
 from tests.support.rocksdb_databases import write_ahead_log
 from tests.support.stores import Library
 from tests.support.trees import unchanged
@@ -25,8 +26,10 @@ from tests.support.two_sides import (
     cut_log,
     lose_database,
     lose_files,
+    lose_log,
     with_batches,
 )
+from tests.support.whole_store import findings_of
 
 ONE = "kind_rocksdb_540"
 FILES = "kind_rocksdb_540_files"
@@ -176,6 +179,23 @@ def test_a_database_that_cannot_be_opened(cases: Library, tmp_path: Path) -> Non
         assert not found.loads and "cannot open" in (found.load_error or "")
 
 
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_damaged_block_of_units(abort: bool, cases: Library, tmp_path: Path) -> None:
+    """5.4.0 was seen to start and to send nothing of these queues; after a crash it wrote all units again."""
+    root = cases.copy(ONE, tmp_path / "store")
+    patch(root / "consumequeue/000011.sst", 20, b"\xff")
+    if abort:
+        (root / "abort").write_text("1")
+    for found in starts(root).values():
+        assert found.loads and found.messages_unreachable == (0 if abort else 95)
+        queue = found.queues["TopicA", 0]
+        assert (queue.max_after, queue.unreachable) == (30, 0 if abort else 30)
+        assert any("the first in consumequeue/000011.sst at 0:" in note for note in found.notes)
+    cut_log(root, begin_of_record(root, 60))
+    for found in starts(root).values():  # a search that meets the block ends, and the end stays
+        assert found.loads and found.queues["TopicB", 0].max_after == 14
+
+
 def twice(cases: Library, target: Path, damage: Callable[[Path], object], *settings: str) -> list[Prediction]:
     """The starts of 5.4 after the damage, with clients served from files and from RocksDB."""
     root = cases.copy(TWICE, target)
@@ -280,9 +300,78 @@ def test_rocksdb_gives_the_queue_offsets(cases: Library, tmp_path: Path) -> None
     assert sound.loads and not any("RocksDB gives" in note for note in sound.notes)
 
 
-def test_files_that_are_not_loaded_are_not_predicted(cases: Library, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedStoreError, match="twice"):
-        twice(cases, tmp_path / "store", lambda root: None, "combineCQLoadingCQTypes=defaultRocksDB")
+ONLY_ROCKSDB = (
+    "rocksdbCQDoubleWriteEnable=true",
+    "combineCQLoadingCQTypes=defaultRocksDB",
+    "combineCQPreferCQType=defaultRocksDB",
+    "combineAssignOffsetCQType=defaultRocksDB",
+)
+
+
+def test_files_that_are_not_loaded_do_not_count(cases: Library, tmp_path: Path) -> None:
+    """5.4 starts as with storeType=defaultRocksDB, and all commands read RocksDB; others have no queues."""
+    root, conf = cases.copy(TWICE, tmp_path / "store"), tmp_path / "broker.conf"
+    cut_database(root, 0, only="TopicB")
+    found = []
+    for lines in (ONLY_ROCKSDB, ("storeType=defaultRocksDB",)):
+        conf.write_text("\n".join(lines))
+        with unchanged(root), Store.open(root, broker_conf=conf) as store:
+            assert store.layout.has_queues_in_rocksdb and ("TopicB", 0) not in store.queues
+            found.append(predict(store, "5.4"))
+    assert found[0] == found[1] and found[0].queues["TopicB", 0].unreachable == 14
+    conf.write_text("\n".join(ONLY_ROCKSDB))
+    with Store.open(root, broker_conf=conf) as store:
+        assert [each.broker for each in predict_all(store)] == ["5.4"]
+        with pytest.raises(UnsupportedStoreError, match=r"4\.9 and 5\.3 has none"):
+            predict_all(store, ("4.9", "5.3"))
+    lose_database(root)
+    assert "RD06" in {each.problem.code for each in findings_of(root, broker_conf=conf)}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("combineCQLoadingCQTypes=defaultRocksDB", "combineAssignOffsetCQType is 'default'"),
+        ("combineCQLoadingCQTypes=default\ncombineCQPreferCQType=defaultRocksDB", "combineCQPreferCQType is"),
+        ("combineCQLoadingCQTypes=", "names no type"),
+        ("combineCQLoadingCQTypes=x;y", "names no type"),
+        ("combineCQPreferCQType=x", "combineCQPreferCQType is 'x'"),
+        ("combineCQLoadingCQTypes= DEFAULT ; defaultrocksdb", None),
+        ("combineCQLoadingCQTypes=default", None),
+        ("storeType=defaultRocksDB\ncombineCQLoadingCQTypes=", None),
+    ],
+)
+def test_types_of_queues_that_cannot_be_combined(
+    line: str, reason: str | None, cases: Library, tmp_path: Path
+) -> None:
+    """A broker of 5.4.0 was seen to end before it changes anything; others do not know the settings."""
+    root, conf = cases.path(TWICE), tmp_path / "broker.conf"
+    conf.write_text(f"rocksdbCQDoubleWriteEnable=true\n{line}\n")
+    with Store.open(root, broker_conf=conf) as store:
+        found = {each.broker: each for each in predict_all(store)}
+    error = found.pop("5.4").load_error
+    assert error is None if reason is None else reason in (error or "")
+    assert all(each.loads for each in found.values())
+
+
+def test_a_log_without_files(cases: Library, tmp_path: Path) -> None:
+    """Brokers were seen to delete all units; they keep the ends of queues in RocksDB as long as they run."""
+    root = cases.copy(ONE, tmp_path / "store")
+    lose_log(root)
+    for found in starts(root).values():
+        queue = found.queues["TopicA", 0]
+        assert (queue.min_after, queue.max_after, queue.cut_to) == (0, 30, None) and found.loads
+        assert any("12, for example %RETRY%cg1/0: their next messages" in note for note in found.notes)
+    files, database = twice(cases, tmp_path / "files", lose_log)
+    queue, other = files.queues["TopicA", 0], files.second_queues["TopicA", 0]
+    assert files.loads and queue.max_after == other.max_after == 0 and not files.notes
+    assert len(files.files_deleted) == 12 and "queue 0 of" in (database.load_error or "")
+    files, database = twice(
+        cases, tmp_path / "database", lose_log, "combineAssignOffsetCQType=defaultRocksDB"
+    )
+    queue, other = files.queues["TopicA", 0], files.second_queues["TopicA", 0]
+    assert database.loads and (queue.max_after, other.max_after) == (0, 30)
+    assert any("in memory" in note for note in database.notes)
 
 
 def test_batch_records_in_rocksdb(tmp_path: Path) -> None:
@@ -300,14 +389,18 @@ def test_batch_records_in_rocksdb(tmp_path: Path) -> None:
             assert (queue.min_after, queue.unreachable) == (9, 3)  # bisection meets no other unit
 
 
+@pytest.mark.parametrize("types", ["", "combineCQLoadingCQTypes=default"])
 @pytest.mark.parametrize("has_files", [True, False])
-def test_5_4_fails_on_batch_queues_that_it_would_write_twice(has_files: bool, tmp_path: Path) -> None:
+def test_5_4_fails_on_batch_queues_that_it_would_write_twice(
+    has_files: bool, types: str, tmp_path: Path
+) -> None:
     """Its library was seen to throw: on their files, or on a record that it dispatches."""
     root, conf = tmp_path / "store", tmp_path / "broker.conf"
     with_batches(root)
-    conf.write_text("rocksdbCQDoubleWriteEnable=true\nmappedFileSizeCommitLog=65536\n")
+    conf.write_text(f"rocksdbCQDoubleWriteEnable=true\nmappedFileSizeCommitLog=65536\n{types}\n")
     if not has_files:
         shutil.rmtree(root / "batchconsumequeue")
+        (root / "abort").write_text("1")
     with unchanged(root), Store.open(root, broker_conf=conf) as store:
         _, old, new = predict_all(store)
     assert old.loads and not new.loads and "fails on every batch queue" in (new.load_error or "")
@@ -315,7 +408,14 @@ def test_5_4_fails_on_batch_queues_that_it_would_write_twice(has_files: bool, tm
     assert has_files or "messages of Inner" in (new.load_error or "")
 
 
-@pytest.mark.parametrize("lines", ["rocksdbCQDoubleWriteEnable=true", "storeType=defaultRocksDB"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "rocksdbCQDoubleWriteEnable=true",
+        "rocksdbCQDoubleWriteEnable=true\ncombineCQLoadingCQTypes=default",
+        "storeType=defaultRocksDB",
+    ],
+)
 def test_5_4_fails_on_compacted_topics_with_queues_in_rocksdb(
     lines: str, cases: Library, tmp_path: Path
 ) -> None:

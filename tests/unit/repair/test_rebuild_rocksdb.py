@@ -402,6 +402,17 @@ def test_a_queue_whose_records_have_expired(tmp_path: Path) -> None:
         assert bool(actions) == bool(gone)
 
 
+def test_recover_of_a_damaged_block_of_units(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """It had ended with the error instead of a plan."""
+    root, conf = cases.copy(NAME, tmp_path / "store"), conf_of(NAME, tmp_path)
+    wanted = without_minima(rows_of(root))
+    patch(root / "consumequeue/000011.sst", 20, b"\xff")
+    assert main(["recover", str(root), "--broker-conf", str(conf)]) == EXIT_FINDINGS
+    assert main(["recover", str(root), "--broker-conf", str(conf), "--apply", "--yes"]) == EXIT_OK
+    assert rows_of(root) == wanted and not codes_of(root)
+    capfd.readouterr()
+
+
 def test_a_queue_that_lost_all_messages(cases: Library, tmp_path: Path) -> None:
     """With the end of the log: its next message gets 0, so groups go back to there."""
     root, conf = cases.copy(NAME, tmp_path / "store"), conf_of(NAME, tmp_path)
