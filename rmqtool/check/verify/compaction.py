@@ -53,7 +53,7 @@ def compare(context: Context, compacted: Store, folder: str) -> Iterator[Finding
         kept = pa.Table.from_batches(
             message_batches(compacted, selection, columns=_COLUMNS), message_schema()
         ).sort_by("queue_offset")
-        last = positions.get((topic, queue_id), -1)
+        last = positions.get((topic, queue_id), -1) if positions is not None else None
         place = {"topic": topic, "queue_id": queue_id}
         yield from _Queue(context, kept, last).findings(selection, path, place)
 
@@ -65,25 +65,33 @@ def message_schema() -> pa.Schema:
     return arrow_schema(_COLUMNS)
 
 
-def _positions(context: Context) -> dict[tuple[str, int], int]:
-    """The last compacted queue offset of each queue; none if the file cannot be read, which CC01 reports."""
-    path = context.layout.compaction_checkpoint
+def _positions(context: Context) -> dict[tuple[str, int], int] | None:
+    """The last compacted queue offset of each queue; None if no file says it: CC01 reports a damaged one.
+
+    A broker reads the .bak if the file is missing.
+    """
+    assert context.layout.root is not None
+    path = context.layout.root / "compaction/position-checkpoint"
     try:
-        bak = path.with_name(f"{path.name}.bak") if path is not None else None
-        texts = (read_or_none(each if each is not None and each.exists() else None) for each in (path, bak))
-        return compaction.positions(config_json.load_with_bak(*texts).document)
+        both = (path, path.with_name(f"{path.name}.bak"))
+        loaded = config_json.load_with_bak(*(read_or_none(each if each.exists() else None) for each in both))
+        return compaction.positions(loaded.document) if loaded.source in ("file", "bak") else None
     except (FormatError, UnreadableError):
-        return {}
+        return None
 
 
 class _Queue:
-    """One queue: `kept` is what its compaction log has, `last` the last compacted queue offset."""
+    """One queue: `kept` is what its compaction log has, `last` the last compacted queue offset.
 
-    def __init__(self, context: Context, kept: pa.Table, last: int) -> None:
+    If that is not known (None), all may be compacted, and no message of the compaction log is too much.
+    """
+
+    def __init__(self, context: Context, kept: pa.Table, last: int | None) -> None:
         self._context = context
         self._kept = kept
         self._offsets: Array = kept["queue_offset"].to_numpy()
-        self._last = last
+        self._is_known = last is not None
+        self._last = last if last is not None else int(self._offsets[-1]) if len(self._offsets) else -1
         self._newest = pa.table({"key": pa.array([], pa.string()), "newest": pa.array([], pa.int64())})
         self._first: int | None = None
         self._lacking: list[Array] = []
@@ -104,7 +112,7 @@ class _Queue:
         expected = newest[newest % 2 == 1] // 2
         lacking = np.concatenate([*self._lacking, np.setdiff1d(expected, self._offsets)])
         compacted = self._offsets[(self._offsets <= self._last) & (self._offsets >= self._first)]
-        superseded = np.setdiff1d(compacted, expected)
+        superseded = np.setdiff1d(compacted, expected) if self._is_known else compacted[:0]
         differing = np.concatenate([np.zeros(0, np.int64), *self._differing])
         for code, offsets, reason in (
             ("CC03", lacking, "the compaction log lacks messages that it must keep"),

@@ -56,6 +56,8 @@ def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
                 path = context.layout.relative(logs.metadata.path or logs.folder)
             if found.problem.code.startswith(("TS", "CC", "UN")):
                 yield replace(found, path=path)
+            elif context.live and found.problem.code in ("CQ02", "CQ13"):
+                continue  # a record is there before its unit
             elif found.problem.severity == "error":
                 detail = {"problem": found.problem.code, **found.detail}
                 yield replace(

@@ -311,7 +311,8 @@ class UnitCheck:
         if not mismatches or self._out_of_reach() or not can_be_folder(key[0]):
             return
         first, last = mismatches[0], mismatches[-1]
-        code = "CQ01" if first.start >= self.context.dispatch_from else "CQ13"
+        is_dispatched = first.start >= self.context.dispatch_from and self.context.layout.kind != "compacted"
+        code = "CQ01" if is_dispatched else "CQ13"
         if code == "CQ13" and self.context.lacks_topic(key[0]):
             return
         count = sum(item.last - item.first + 1 for item in mismatches)
@@ -341,8 +342,9 @@ class UnitCheck:
         gaps = () if has_gaps else (*units.gaps, *missing_files)
         if any(low <= item.first and item.last < high for low, high in gaps):
             return
-        own = self.context.layout.queue_logs is not None  # each queue may lag behind the log that it has
+        own = layout.queue_logs is not None  # each queue may lag behind the log that it has
         dispatched = item.first > units.last and (own or item.start >= self.context.dispatch_from)
+        dispatched &= layout.kind != "compacted"  # a start cuts the log where its queue ends
         yield self._finding("CQ01" if dispatched else "CQ02", key, item.first, item.last, record=item.start)
 
     def _wrong(self, key: Key, item: Mismatch, reader: UnitReader) -> Iterator[Finding]:

@@ -567,6 +567,37 @@ def test_queue_offsets_out_of_range(cases: Library, tmp_path: Path, capfd: Captu
     assert found.detail["units"] == 3 and found.path.startswith("compactionCq/TopicCompact/0/")
 
 
+@pytest.mark.parametrize("names", [(), ("",), ("", ".bak")])
+def test_the_position_of_a_compaction(names: tuple[str, ...], cases: Library, tmp_path: Path) -> None:
+    """A broker reads the .bak of a file that is missing; without both, no message is said to be lacking."""
+    root = cases.copy(COMPACTED, tmp_path / "store")
+    for name in names:
+        (root / f"compaction/position-checkpoint{name}").unlink()
+    assert not codes_of(root)
+    for folder in ("compactionCq", "compactionLog"):
+        path = root / "compaction" / folder / "TopicCompact/0" / f"{0:020}"
+        path.write_bytes(bytes(path.stat().st_size))
+    assert codes_of(root) == (["CC03"] if len(names) < 2 else [])  # the last messages of keys are gone
+
+
+def test_units_of_a_compacted_topic_that_are_gone(cases: Library, tmp_path: Path) -> None:
+    """Nothing dispatches them again: a start cuts the log at the end of its queue, and pulls get nothing."""
+    root = cases.copy(COMPACTED, tmp_path / "store")
+    folder = root / "compaction/compactionCq/TopicCompact/0"
+    last = sorted(folder.iterdir())[-1]
+    units = np.frombuffer(last.read_bytes(), BATCH_UNIT.dtype).copy()
+    (used,) = np.nonzero(units["size"])
+    units[used[-1]] = np.zeros(1, BATCH_UNIT.dtype)
+    last.write_bytes(units.tobytes())
+    (found,) = findings_of(root)
+    assert (found.problem.code, found.detail["problem"]) == ("CC02", "CQ02")
+    for path in folder.iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    (found,) = findings_of(root)
+    assert (found.problem.code, found.detail["problem"]) == ("CC02", "CQ13")
+    assert "CQ13" in codes_of(root / "compaction")
+
+
 def test_a_compacted_log_that_is_one_hole(cases: Library, tmp_path: Path) -> None:
     """A sparse file of 1 TB after the records; what no place can name is reported."""
     folder = cases.copy(COMPACTED, tmp_path / "store") / "compaction"
