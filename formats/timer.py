@@ -14,6 +14,7 @@ Source: TimerWheel, Slot, TimerLog, TimerCheckpoint; spec 01 sections 9.9 and 9.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,7 +22,10 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Int32sb, Int64sb, Struct
+from rmqtool.lazy_pattern import pattern
 
+SNAPSHOT_NAME = pattern(r"timerwheel\.[0-9]{1,19}", re.ASCII)
+"""The name of a copy of the wheel, with a position in the timer log (timerWheelSnapshotFlush of 5.4)."""
 SLOT = Layout(
     "timer wheel slot",
     Struct(

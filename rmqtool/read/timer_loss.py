@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as form
 from rmqtool.log.damage import codes_of
@@ -25,13 +26,17 @@ from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.delivered import copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
-from rmqtool.storage.open_files import read_head
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import data_ranges, read_head, reading
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqtool.read.store import Store
     from rmqtool.storage.layout import StoreLayout
 
 _UNIT = form.LOG_UNIT.size
+_BLOCK = 1 << 20
 _NEVER = (1 << 63) - 1
 _UNSOUND = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 _COLUMNS = (
@@ -73,12 +78,48 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
         UnreadableError: a file of the timer log cannot be read.
     """
     log = not _has_units(layout) and (check is None or check.last_timer_log_flush_position > 0)
-    return Loss(layout.timer_wheel is None, log, check is None)
+    return Loss(lacks_wheel(layout), log, check is None)
 
 
 def wheel_is_lost(layout: StoreLayout) -> bool:
-    """Whether the wheel is missing although the timer log has units. Raises UnreadableError."""
-    return layout.timer_wheel is None and _has_units(layout)
+    """Whether the wheel is missing or empty although the timer log has units. Raises UnreadableError."""
+    return _has_units(layout) and lacks_wheel(layout)
+
+
+def lacks_wheel(layout: StoreLayout) -> bool:
+    """Whether there is no wheel, or none with a slot: a broker makes an empty file again, filled with zeros.
+
+    Raises:
+        UnreadableError: the wheel cannot be read.
+    """
+    if snapshots(layout):
+        return False
+    return layout.timer_wheel is None or not _has_slots(layout.timer_wheel)
+
+
+def _has_slots(path: Path) -> bool:
+    try:
+        with reading(path) as file:
+            return any(
+                any(file.read(at, min(_BLOCK, stop - at)))
+                for start, stop in data_ranges(file, file.size)
+                for at in range(start, stop, _BLOCK)
+            )
+    except OSError as error:
+        if isinstance(error, UnreadableError):
+            raise
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+
+
+def snapshots(layout: StoreLayout) -> list[str]:
+    """The names of the wheels that a broker with timerWheelSnapshotFlush (5.4) reads in place of timerwheel.
+
+    The one with the largest number counts. Source: TimerWheel#getMaxSnapshotFlag of 5.4.0.
+    """
+    if layout.root is None:
+        return []
+    names = (path.name for path, _ in Listing().files(layout.root))
+    return sorted(filter(form.SNAPSHOT_NAME.fullmatch, names))
 
 
 def may_have_lost(layout: StoreLayout) -> bool:

@@ -32,23 +32,29 @@ LOST = {
 }
 
 
+SNAPSHOTS = {"timerWheelSnapshotFlush": "true", "timerWheelSnapshotIntervalMs": "500"}
+
+
 def delivered(root: Path) -> Counter[bytes]:
     with Store.open(root) as store:
         return Counter(stored.message.body for stored in store.messages(Selection(topics=(TOPIC,))))
 
 
-@pytest.mark.parametrize("version", LOST)
-def test_every_message_is_delivered_once(version: str, tmp_path: Path) -> None:
-    root = tmp_path / "store"
+@pytest.mark.parametrize(("version", "more"), [*((version, {}) for version in LOST), ("5.4.0", SNAPSHOTS)])
+def test_every_message_is_delivered_once(version: str, more: dict[str, str], tmp_path: Path) -> None:
+    """Snapshots of the wheel are in the way of a new one."""
+    root, settings = tmp_path / "store", SETTINGS | more
     sizes = {"commit_log_file_size": 1 << 20, "consume_queue_file_size": 20_000, "index_slots": 1000}
     with StoreWriter.create(root, version[:3], auto_create_queues=1, index_entries=4000, **sizes) as writer:
         for number in range(5):
             delay = SOON_MS if number < 3 else LATE_MS
             body = f"message {number}".encode()
             writer.put(NewMessage(TOPIC, body, queue_id=0, properties={"TIMER_DELAY_MS": str(delay)}))
-    with Broker(version, tmp_path / "first", root, SETTINGS) as broker:
+    with Broker(version, tmp_path / "first", root, settings) as broker:
         broker.start()
         wait_until(lambda: len(delivered(root)) >= 3, "the first messages are delivered")
+        if more:
+            wait_until(lambda: len(list(root.glob("timerwheel.*"))) == 2, "snapshots of the wheel are there")
         broker.stop()
     assert sum(delivered(root).values()) == 3
     for number, names in enumerate(LOST[version]):
@@ -56,8 +62,8 @@ def test_every_message_is_delivered_once(version: str, tmp_path: Path) -> None:
         for name in names:
             path = copy / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        assert run("recover", copy, "--apply", "--broker-conf", conf_of(copy, SETTINGS), "--quiet") == EXIT_OK
-        with Broker(version, tmp_path / f"lab{number}", copy, SETTINGS) as broker:
+        assert run("recover", copy, "--apply", "--broker-conf", conf_of(copy, settings), "--quiet") == EXIT_OK
+        with Broker(version, tmp_path / f"lab{number}", copy, settings) as broker:
             broker.start()
             wait_until(lambda at=copy: len(delivered(at)) == 5, "the other messages are delivered")  # type: ignore[misc]
             broker.stop()

@@ -15,8 +15,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError
+from rmqtool.formats.timer import SNAPSHOT_NAME
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import GUARD_NAME, StoreLayout
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import opened
 
 FOLDERS = (
@@ -149,7 +151,8 @@ def _around(layout: StoreLayout, files: dict[str, FileState], end: int) -> Itera
 
 def _files(layout: StoreLayout, root: Path) -> Iterator[tuple[str, FileState]]:
     """Every entry of the store's own folders that is not a folder."""
-    for name in FILES:
+    others = (path.name for path, _ in Listing().files(root))
+    for name in (*FILES, *filter(SNAPSHOT_NAME.fullmatch, others)):
         try:
             yield name, _state(os.lstat(root / name))
         except FileNotFoundError:
@@ -182,6 +185,11 @@ def _below(folder: str, name: str) -> Iterator[tuple[str, FileState]]:
         raise
     except OSError as error:
         raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
+
+
+def is_file_of_root(name: str) -> bool:
+    """Whether a file of the store in its root has this name."""
+    return name in FILES or SNAPSHOT_NAME.fullmatch(name) is not None
 
 
 def _state(status: os.stat_result) -> FileState:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
-from rmqtool.repair.plan.fingerprint import FILES, FOLDERS
+from rmqtool.repair.plan.fingerprint import FOLDERS, is_file_of_root
 from rmqtool.storage.layout import GUARD_NAME, StoreLayout
 from rmqtool.storage.next_command import command_on
 
@@ -64,7 +64,7 @@ class Places:
             return known
         top = next((top for top in self._tops if name.startswith(f"{top}/")), None)
         parts = [name] if top is None else name[len(top) + 1 :].split("/")
-        if (top is None and name not in FILES) or not all(map(_is_name, parts)):
+        if (top is None and not is_file_of_root(name)) or not all(map(_is_name, parts)):
             raise RefusedError(f"{name!r} is not a path of a file of this store", path=self.root)
         if parts[-1] == GUARD_NAME:
             raise RefusedError("a plan must not change the guard", path=self.root / name)

@@ -21,15 +21,18 @@ from rmqtool.check.verify.timer import is_zero_from
 from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
+from rmqtool.read.timer_loss import lacks_wheel, snapshots
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After
-from rmqtool.repair.recover.timer_loss import loss_actions
-from rmqtool.storage.layout import StoreFile
+from rmqtool.repair.recover.timer_loss import loss_actions, without_snapshots
+from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import read_head
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from rmqtool.repair.plan import ActionKind
 
 
 _NEAR = 4096  # bytes between two changed slots that are written as one piece
@@ -163,7 +166,7 @@ def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
             break
     actions = _log_actions(layout.timer_log, log)
     units = TimedUnits.joined(kept, _precision(store))
-    actions += _wheel_actions(layout.timer_wheel, log, units)
+    actions += _wheel_actions(layout, log, units)
     actions += _check_actions(layout.timer_check, log, after)
     return actions, []
 
@@ -233,27 +236,35 @@ def _log_actions(files: tuple[StoreFile, ...], log: _TimerLog) -> list[Action]:
     return actions
 
 
-def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list[Action]:
-    if path is None:
+def _wheel_actions(layout: StoreLayout, log: _TimerLog, units: TimedUnits) -> list[Action]:
+    """The changes of the wheel; of snapshots of it none is kept that the new one replaces."""
+    path = layout.timer_wheel
+    if lacks_wheel(layout):
         if not len(units.positions):
             return []
-        content, reason = (
-            new_wheel(units),
-            "the timer wheel is lost: made from the timer log",
-        )
-        return [Action("create", "timerwheel", 0, len(content), reason, "TM03", {}, content)]
-    size = path.stat().st_size
+        reason = "the timer wheel is lost: made from the timer log"
+        return _new_wheel(layout, units, reason, "TM03")
+    size = WHEEL_SIZE if path is None else path.stat().st_size
     if size not in (0, WHEEL_SIZE):
-        content, reason = new_wheel(units), "its size is wrong: rebuilt from the timer log"
-        return [Action("replace", "timerwheel", 0, len(content), reason, "TM01", {}, content)]
-    if log.cut is None or size == 0:
+        return _new_wheel(layout, units, "its size is wrong: rebuilt from the timer log", "TM01")
+    if log.cut is None:
         return []
+    if path is None or snapshots(layout):  # timerwheel is older than the newest snapshot
+        return _new_wheel(layout, units, "rebuilt from the timer log, whose end was cut", "TM02")
     wheel = read_head(path, WHEEL_SIZE) or b""
     reason = "slots are set back to their last unit that is kept"
     return [
         Action("write", "timerwheel", offset, len(content), reason, None, {"slots": slots}, content)
         for offset, content, slots in mended_slots(wheel, units, log.cut)
     ]
+
+
+def _new_wheel(layout: StoreLayout, units: TimedUnits, reason: str, code: str) -> list[Action]:
+    """A whole wheel with these units, in the place of the old one and its snapshots."""
+    content = new_wheel(units)
+    kind: ActionKind = "create" if layout.timer_wheel is None else "replace"
+    wheel = Action(kind, "timerwheel", 0, len(content), reason, code, {}, content)
+    return [wheel, *without_snapshots(layout)]
 
 
 def _check_actions(path: Path | None, log: _TimerLog, after: After) -> list[Action]:

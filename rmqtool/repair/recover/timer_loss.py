@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqtool.formats import timer as form
 from rmqtool.formats.java import string_hash
 from rmqtool.message.system_topics import TIMER_TOPIC
-from rmqtool.read.timer_loss import Timed, find_loss
+from rmqtool.read.timer_loss import Timed, find_loss, snapshots
 from rmqtool.repair.plan import Action
 
 if TYPE_CHECKING:
@@ -105,9 +105,14 @@ def _end_of(units: Sequence[form.LogUnit], file_size: int) -> int:
 def _file_size(layout: StoreLayout) -> int:
     conf = layout.broker_conf
     size = conf.integer("mappedFileSizeTimerLog") if conf is not None else None
-    if size is None and layout.timer_log:
-        size = layout.timer_log[0].size
+    if size is None:
+        size = _size_of_files(layout)
     return size if size is not None and size >= _UNIT + _BLANK else DEFAULT_LOG_FILE_SIZE
+
+
+def _size_of_files(layout: StoreLayout) -> int | None:
+    """The size of the first file that can hold a unit; None without one."""
+    return next((file.size for file in layout.timer_log if file.size >= _UNIT + _BLANK), None)
 
 
 def _files(
@@ -132,7 +137,7 @@ def _files(
     names = {f"timerlog/{number * size:020}" for number in new}
     there = {f"timerlog/{file.path.name}": file for file in layout.timer_log}
     for name, file in there.items():
-        if name not in names or file.size != size:
+        if name not in names:
             actions.append(Action("delete", name, 0, file.size, reason, _LOST))
     for number in new:
         name = f"timerlog/{number * size:020}"
@@ -140,7 +145,11 @@ def _files(
         content = b"".join(map(form.encode_log_unit, part))
         if number + 1 < len(new):
             content += form.encode_log_blank(size - len(content))
-        if name in there and there[name].size == size:
+        if name in there and there[name].size > size:
+            whole = content.ljust(size, b"\0")
+            actions.append(Action("replace", name, 0, size, reason, _LOST, {}, whole))
+            continue
+        if name in there:
             actions.append(Action("cut", name, len(content), size - len(content), reason, _LOST))
         else:
             actions.append(Action("create", name, 0, size, reason, _LOST, {"data_bytes": 0}, zeros=True))
@@ -148,7 +157,15 @@ def _files(
     wheel = slots.tobytes()
     kind: ActionKind = "replace" if layout.timer_wheel is not None else "create"
     actions.append(Action(kind, "timerwheel", 0, len(wheel), reason, _LOST, {}, wheel))
-    return actions
+    return [*actions, *without_snapshots(layout)]
+
+
+def without_snapshots(layout: StoreLayout) -> Iterator[Action]:
+    """Deletes the snapshots of the old wheel, which a broker would take in place of the new one."""
+    assert layout.root is not None
+    for name in snapshots(layout):
+        size = (layout.root / name).stat().st_size
+        yield Action("delete", name, 0, size, "a snapshot of the former timer wheel", _LOST)
 
 
 def _warnings(layout: StoreLayout, unclear: Sequence[Timed]) -> list[str]:
@@ -164,7 +181,7 @@ def _warnings(layout: StoreLayout, unclear: Sequence[Timed]) -> list[str]:
             f"whether {messages} were delivered is not known; the new timer log lacks them: {shown}{more}"
         )
     conf = layout.broker_conf
-    if not layout.timer_log and (conf is None or conf.integer("mappedFileSizeTimerLog") is None):
+    if _size_of_files(layout) is None and (conf is None or conf.integer("mappedFileSizeTimerLog") is None):
         texts.append(
             "no file shows the size of timer log files: the new ones have the default, 100 MiB. If"
             " mappedFileSizeTimerLog is set, name the file with --broker-conf, or no broker loads them"

@@ -106,6 +106,60 @@ def test_the_text_says_what_a_broker_would_do(
         assert ("the new ones have the default, 100 MiB" in out + err) == (name == "timerlog")
 
 
+EMPTY = {
+    "timerwheel": (("timerwheel", 0), ("timerwheel", None)),
+    "timerlog": (("timerlog/" + "0" * 20, 0),),
+    CHECK: ((CHECK, 0), (CHECK, None)),
+}
+"""Files of the timer whose content is lost: (name, new size), None: it is filled with zeros."""
+
+
+@pytest.mark.parametrize(
+    ("lost", "name", "size"), [(k, *each) for k, found in EMPTY.items() for each in found]
+)
+def test_files_without_content(
+    lost: str, name: str, size: int | None, cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are lost too, and recover makes what it makes for a file that is missing."""
+    made = []
+    conf = tmp_path / "broker.conf"
+    conf.write_text(CONF)
+    for number in range(2):
+        root = cases.copy(STORE, tmp_path / str(number))
+        if number:
+            lose(root, [lost])
+        else:
+            path = root / name
+            path.write_bytes(bytes(path.stat().st_size if size is None else size))
+        assert codes_of(root, passes=["timer"]) == ["TM03"]
+        assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
+        assert not codes_of(root, passes=["timer"])
+        made.append((units_of(root), slots_of(root), (root / CHECK).read_bytes()))
+    assert made[0] == made[1]
+    capfd.readouterr()
+
+
+def test_snapshots_of_the_wheel(cases: Library, tmp_path: Path) -> None:
+    """With timerWheelSnapshotFlush a broker reads the newest: it counts as wheel, and goes with the log."""
+    root, conf = cases.copy(STORE, tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text(CONF)
+    for position in (312, 364):
+        shutil.copyfile(root / "timerwheel", root / f"timerwheel.{position}")
+    (root / "timerwheel").unlink()
+    assert not codes_of(root, passes=["timer"])
+    assert main(["recover", str(root), "--broker-conf", str(conf)]) == EXIT_OK
+    log = root / "timerlog" / ("0" * 20)
+    before = log.read_bytes()
+    log.write_bytes(before[:260] + b"\xff" * 52 + before[312:])
+    assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
+    assert len(slots_of(root)) == 5 and not list(root.glob("timerwheel.*"))
+    shutil.copyfile(root / "timerwheel", root / "timerwheel.364")
+    lose(root, ["timerlog"])
+    assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
+    assert [unit.physical_offset for unit in units_of(root)] == PLACES
+    assert not list(root.glob("timerwheel.*")) and not codes_of(root, passes=["timer"])
+
+
 def test_a_sound_timer_and_one_that_was_never_used_stay(cases: Library, tmp_path: Path) -> None:
     root = cases.copy(STORE, tmp_path / "store")
     assert main(["recover", str(root)]) == EXIT_OK
