@@ -425,6 +425,13 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
                 "light queues get units as from a broker with enableMultiDispatch set: --broker-conf settles"
                 " whether it is"
             )
+    for part in start.world.layout.unsupported:
+        if part.what == "config" and part.reason:
+            name = start.world.layout.relative(part.path)
+            notes.append(
+                f"the configuration in {name} cannot be read ({part.reason}): the broker ends before load(),"
+                " or starts without a part of it"
+            )
     if start.crashes:
         notes.append("checkCRCOnRecover does not help: the size is allocated before anything is compared")
     return notes

@@ -122,13 +122,13 @@ def where_offsets_were(layout: StoreLayout, topics: Iterable[str]) -> str:
     """What is missing where committed offsets are lost (CF08); for `topics` see `groups_without_offsets`."""
     if without := groups_without_offsets(layout, topics):
         return still_lost(without)
-    place = _database_of(layout, CONSUMER_OFFSETS)
+    place = database_of(layout, CONSUMER_OFFSETS)
     if place is None:
         return how_lost(layout, CONSUMER_OFFSETS)
     return f"{place}, the database with the committed offsets, is missing"
 
 
-def _database_of(layout: StoreLayout, name: str) -> str | None:
+def database_of(layout: StoreLayout, name: str) -> str | None:
     """The database that stands for a file of config, relative to the root; None if it is a file."""
     made = layout.rocksdb_config
     place = None if made is None else made.place_of(name)
@@ -136,7 +136,7 @@ def _database_of(layout: StoreLayout, name: str) -> str | None:
 
 
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
-    place = _database_of(layout, name)
+    place = database_of(layout, name)
     what = "the committed offsets of all groups are lost" if code == "CF08" else "there were consumer groups"
     if place is None:
         how, between = how_lost(layout, name), ": " if code == "CF08" else ", but "

@@ -23,6 +23,7 @@ from rmqtool.net.broker_client import document
 from rmqtool.net.ha_connection import Address
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
+from rmqtool.storage.config_files import read_config
 from rmqtool.storage.rocksdb.database import Database
 from tests.interop import verdicts
 from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, in_queues, run, verify_finds
@@ -159,6 +160,25 @@ def test_committed_offsets_beside_a_file(
         broker.stop()
     assert config_json.consumer_offsets(served) == shown
     assert (("TopicB", "another") in shown) == is_newer
+
+
+def test_topics_that_were_made_again(cases: Library, tmp_path: Path) -> None:
+    """The broker takes them from topics.json into its new database."""
+    root = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    is_gone(root / "config/topics")
+    conf = conf_of(root, ROCKSDB)
+    assert run("recover", root, "--broker-conf", conf, "--apply", "--yes", "--quiet") == EXIT_OK
+    text = {key: str(value) for key, value in ROCKSDB.items()}
+    with Broker("5.4.0", tmp_path / "lab", root, text) as broker:
+        broker.start()
+        served = document(Address("127.0.0.1", broker.port), Request.GET_ALL_TOPIC_CONFIG)
+        broker.stop()
+    assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(config_json.topics(served))
+    (root / "config/topics.json").unlink()
+    with Store.open(root) as store:
+        assert store.layout.config_folder is not None
+        kept = config_json.topics(read_config(store.layout.config_folder, "topics.json").document)
+    assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(kept)
 
 
 def _log_ends_earlier(root: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.carried import NOT_CARRIED
-from rmqtool.check.diff.operands import Operand, ReadOptions, look_at, where
+from rmqtool.check.diff.operands import Operand, ReadOptions, check_places, look_at, where
 from rmqtool.errors import InputError
 from rmqtool.lazy_dataclass import dataclass
 
@@ -158,9 +158,10 @@ def diff(
 
     Raises:
         InputError: the two have no part in common, for example a commit log file and a queue.
-        UsageError: one is a tiered copy or the logs of compacted topics.
+        UsageError: one is a tiered copy or the logs of compacted topics, or only one has its log in DLedger.
     """
     one, other = (side if isinstance(side, Operand) else look_at(side) for side in (a, b))
+    check_places(one, other)
     reading = ReadOptions(keep_cache, limiter)
     log = queues = config = offsets = own = None
     if _has_log(one) and _has_log(other):

@@ -117,6 +117,25 @@ def look_at(store: Store) -> Operand:
     return Operand(store, live, spans, start, tail, tuple(reasons.items()), dispatched)
 
 
+def check_places(one: Operand, other: Operand) -> None:
+    """Check that equal messages lie at equal places: in a DLedger log a header precedes each.
+
+    Raises:
+        UsageError: both have a file for the same offsets, and one of these files is that of a DLedger log.
+    """
+    for side, others in ((one, other.store.layout), (other, one.store.layout)):
+        entries = [file for file in side.store.layout.commit_log if file.entry_header]
+        records = [file for file in others.commit_log if not file.entry_header]
+        if not (entries and records):
+            continue
+        if entries[0].file_from_offset < records[-1].end and records[0].file_from_offset < entries[-1].end:
+            raise UsageError(
+                "only one of the stores has its log in DLedger, where equal messages lie at other offsets",
+                path=Path(where(side.store)),
+                hint="`rmqtool copy` of both makes stores without DLedger: compare these",
+            )
+
+
 def _start_now(store: Store) -> int:
     """The present start of the log: a running broker deletes its oldest files, then those of queues."""
     files = store.layout.commit_log

@@ -21,7 +21,7 @@ from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
-from rmqtool.read.lost_config import has_no_content, how_lost, lost_config
+from rmqtool.read.lost_config import database_of, has_no_content, how_lost, lost_config
 from rmqtool.storage.open_files import reading
 
 _LOST = frozenset({"CF06", "CF07", "CF08", "CF09"})  # a file without content: its CF02 says no more
@@ -177,8 +177,12 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
     document = documents.get("topics.json")
     if document is None:
         if context.topics and has_no_content(context.layout, "topics.json"):
-            found = finding("CF06", "config/topics.json", topics=len(context.topics))
-            yield replace(found, message=how_lost(context.layout, "topics.json"))
+            place = database_of(context.layout, "topics.json")
+            found = finding("CF06", place or "config/topics.json", topics=len(context.topics))
+            how = how_lost(context.layout, "topics.json")
+            if place is not None:
+                how = f"the RocksDB database {place}, with all topics, is missing"
+            yield replace(found, message=how)
         return
     try:
         known = config_json.topics(document)

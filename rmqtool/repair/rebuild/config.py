@@ -22,7 +22,7 @@ from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
-from rmqtool.read.lost_config import lost_config
+from rmqtool.read.lost_config import database_of, lost_config
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
@@ -44,7 +44,10 @@ _NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
 def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str]]:
-    """The actions that repair config files, and texts on what these lack; none if they are in RocksDB.
+    """The actions that repair config files, and texts on what these lack.
+
+    Of a configuration in RocksDB only lost topics are made again, in three databases of v1: a broker takes
+    those of topics.json into the new database. Source: RocksDBTopicConfigManager#merge.
 
     Args:
         store: the store.
@@ -54,11 +57,15 @@ def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str
         UnreadableError: a file exists but cannot be read.
     """
     layout = store.layout
-    outside = any(part.what == "config" for part in layout.not_written)
+    outside = any(part.what == "config" for part in layout.unsupported)
     if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
         return [], []
+    in_database = layout.rocksdb_config is not None
+    if in_database and (database_of(layout, TOPICS) is None or TOPICS in layout.config):
+        return [], []
     topics = list(_topics(store, found))
-    return [*_from_bak(store), *topics], [f"{each.problem} {_NOT_SHOWN}" for each in topics]
+    others = [] if in_database else _from_bak(store)
+    return [*others, *topics], [f"{each.problem} {_NOT_SHOWN}" for each in topics]
 
 
 def _from_bak(store: Store) -> Iterator[Action]:

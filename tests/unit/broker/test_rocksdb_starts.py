@@ -196,6 +196,14 @@ def test_a_damaged_block_of_units(abort: bool, cases: Library, tmp_path: Path) -
         assert found.loads and found.queues["TopicB", 0].max_after == 14
 
 
+def test_a_configuration_that_cannot_be_read(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(ONE, tmp_path / "store")
+    (root / "config/topics/CURRENT").write_text("x")
+    for found in starts(root).values():
+        (note,) = (note for note in found.notes if "config/topics" in note)
+        assert "it does not name a MANIFEST): the broker ends before load()" in note
+
+
 def twice(cases: Library, target: Path, damage: Callable[[Path], object], *settings: str) -> list[Prediction]:
     """The starts of 5.4 after the damage, with clients served from files and from RocksDB."""
     root = cases.copy(TWICE, target)

@@ -19,6 +19,7 @@ from rmqtool.errors import (
     EXIT_INPUT,
     EXIT_OK,
     EXIT_REFUSED,
+    EXIT_USAGE,
     FormatError,
     RefusedError,
     UnsupportedStoreError,
@@ -234,6 +235,9 @@ def test_a_copy_has_no_ledger(pairs: dict[int, tuple[Path, Path]], tmp_path: Pat
         assert main(["copy", str(source), "--output", str(copies[-1]), "--quiet"]) == EXIT_OK
         assert not list(copies[-1].glob("dledger*")) and not codes_of(copies[-1])
     capfd.readouterr()
+    for sides in ((copies[0], pairs[2][1]), (pairs[2][1], copies[0])):
+        assert main(["diff", *map(str, sides)]) == EXIT_USAGE
+        assert "only one of the stores has its log in DLedger" in capfd.readouterr().err
     for other in copies[1:]:
         assert main(["diff", str(copies[0]), str(other)]) == EXIT_OK
         for part in ("commitlog", "consumequeue"):

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_OK
 from rmqtool.formats import config_json, properties, rocksdb_queue
 from rmqtool.formats.rocksdb_queue import EndKey, end_key, unit_key
 from rmqtool.message.rows import message_row
@@ -394,6 +396,21 @@ def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -
     assert "config/consumerOffsets is missing" in rows["CF08"]["message"]
     with Store.open(store) as opened:
         assert "config/consumerOffsets" in known_offsets(opened, needed=True)[1][0]
+
+
+def test_topics_that_are_lost_are_made_again(cases: Library, tmp_path: Path) -> None:
+    """In topics.json, which a broker takes into a new database."""
+    store = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    shutil.rmtree(store / "config/topics")
+    rows = {row["problem"]: row for row in rows_of(store)}
+    assert set(rows) == {"CF06"} and rows["CF06"]["path"] == "config/topics"
+    assert "the RocksDB database config/topics" in rows["CF06"]["message"]
+    assert main(["recover", str(store), "--apply", "--yes", "--quiet"]) == EXIT_OK
+    assert not rows_of(store)
+    with Store.open(store) as opened, Store.open(cases.path("kind_rocksdb_540")) as before:
+        mine, theirs = (config_json.topics(document(each, "topics.json")) for each in (opened, before))
+    assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(mine) <= set(theirs)
+    assert mine["TopicA"].write_queue_nums == 2 <= theirs["TopicA"].write_queue_nums
 
 
 def known_offsets_of(path: Path) -> tuple[Any, list[str]]:
