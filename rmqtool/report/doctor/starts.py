@@ -13,6 +13,7 @@ from rmqtool.broker.predict import (
     predict_all,
 )
 from rmqtool.broker.prediction import unread_config
+from rmqtool.broker.rules import rules_of
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
