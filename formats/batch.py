@@ -42,6 +42,8 @@ ITEM = Struct(
 HEAD = Layout("batch item head", Struct(*_HEAD_FIELDS), "")
 MIN_ITEM_SIZE = HEAD.size + 2
 assert MIN_ITEM_SIZE == 22
+ITEMS_MAX = (1 << 15) - 1
+"""The most messages of a batch: the field of a batch unit is a short."""
 
 _I16 = struct.Struct(">h")
 
@@ -71,12 +73,17 @@ def decode_items(body: bytes | memoryview) -> Iterator[BatchItem]:
     """The items of a batch body (decompressed, where its record says so), in order.
 
     Raises:
-        FormatError: the next bytes are not a whole item. All items before them were yielded.
+        FormatError: the next bytes are not a whole item, or ITEMS_MAX items were yielded and more follow:
+            each 22 zero bytes are an item, and a compressed body can unpack to millions of them. All items
+            before were yielded.
     """
     view = memoryview(body)
-    position = 0
+    position = count = 0
     while position < len(view):
+        if count == ITEMS_MAX:
+            raise FormatError(f"the batch has more than {ITEMS_MAX} messages")
         decoded, position = _decode_item(view, position)
+        count += 1
         yield decoded
 
 

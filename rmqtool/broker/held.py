@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqtool.formats.batch import ITEMS_MAX
 from rmqtool.queue.build import OffsetRuns, queue_id_of
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from rmqtool.broker.load import QueueKey
 
     Array = np.ndarray[Any, np.dtype[Any]]
-
-_BATCH_MAX = (1 << 15) - 1  # the field of a batch unit is a short
 
 
 class HeldQueue(NamedTuple):
@@ -50,7 +49,7 @@ class Held:
 
     def add(self, entries: Array, *, is_batch: bool) -> None:
         """Add ENTRY rows in the order of the log; a row of a batch queue has several offsets."""
-        self._runs.add(entries, _BATCH_MAX if is_batch else 1)
+        self._runs.add(entries, ITEMS_MAX if is_batch else 1)
 
     def queues(self, names: Sequence[str]) -> Iterator[tuple[QueueKey, HeldQueue]]:
         """Every queue with records in the log; `names` are the topics by number."""

@@ -294,6 +294,16 @@ def test_batch_lengths_are_checked(lengths: tuple[int, int]) -> None:
         list(batch.decode_items(data))
 
 
+def test_a_batch_ends_at_what_a_unit_can_count() -> None:
+    """Zeros are items, and 50 kB of zlib unpack to two millions of them."""
+    most = bytes(batch.MIN_ITEM_SIZE * 32767)
+    assert sum(1 for _ in batch.decode_items(most)) == 32767
+    items = batch.decode_items(most + bytes(batch.MIN_ITEM_SIZE))
+    with pytest.raises(FormatError, match="more than 32767 messages"):
+        for _ in range(32768):
+            next(items)
+
+
 def test_a_batch_value_that_does_not_fit() -> None:
     with pytest.raises(FormatError, match="do not fit"):
         batch.encode_items([batch.item(b"", bytes(1 << 15))])
