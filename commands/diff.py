@@ -11,7 +11,14 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
-from rmqtool.commands.verdicts import damage_text, filled_ranges, of_diff, verdict_lines, wholly_held
+from rmqtool.commands.verdicts import (
+    damage_text,
+    ends_file,
+    filled_ranges,
+    of_diff,
+    verdict_lines,
+    wholly_held,
+)
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.message.cells import json_text
 from rmqtool.terminal import counted, format_size, shortened
@@ -611,6 +618,8 @@ def _sound_text(each: Row) -> str:
         return "; fillers of rmqtool recover"
     if len(sides) == 2:
         return "; two different records"
+    if any(ends_file((each[name] or {}).get("at")) for name in "ab"):
+        return f"; a record in {sides[0]}, where the file of {_OTHER[sides[0].lower()].upper()} ends"
     return f"; {damage_text(each) or f'the record is sound in {sides[0]} only'}"
 
 

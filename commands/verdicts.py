@@ -481,8 +481,9 @@ def of_diff(row: Row, result: str) -> list[str]:
     log = row["commit_log"]
     damaged: Counter[tuple[str, str]] = Counter()
     for each in log["ranges"] if log is not None else ():
-        sides = [name for name in "ab" if _is_sound((each[name] or {}).get("at"))]
-        if len(sides) == 1:
+        found = {name: (each[name] or {}).get("at") for name in "ab"}
+        sides = [name for name in "ab" if _is_sound(found[name])]
+        if len(sides) == 1 and not any(map(ends_file, found.values())):
             damaged[sides[0], damage_text(each)] += 1
     for name, other in (("a", "b"), ("b", "a")):
         for text in [text for side, text in damaged if side == name]:
@@ -561,6 +562,11 @@ def filled_ranges(row: Row) -> list[Row]:
 
 def _is_sound(part: Row | None) -> bool:
     return part is not None and part["kind"] == "record" and part["status"] == "ok"
+
+
+def ends_file(part: Row | None) -> bool:
+    """Whether one side of a differing range has the blank there that ends its file: nothing is damaged."""
+    return part is not None and part["kind"] == "blank" and part["status"] == "ok"
 
 
 # stats

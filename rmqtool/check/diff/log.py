@@ -359,10 +359,22 @@ def _parted(
         if each.a is None:
             _describe(a, b, each, reading)
         first = _first_record(each)
-        found = None if first is None else parting(a, b, first, each.stop)
+        found = _end_of_one_file(each) if first is None else parting(a, b, first, each.stop)
         if found is not None:
             return found
     return None
+
+
+def _end_of_one_file(each: DifferingRange) -> int | None:
+    """The offset where one side has a sound record, and the other the blank that ends its file.
+
+    A broker ends a file before a batch that does not fit into it, although its first message would fit.
+    """
+    one, other = (None if part is None else part.at for part in (each.a, each.b))
+    if one is None or other is None or one.physical_offset != other.physical_offset:
+        return None
+    kinds = {found.kind for found in (one, other) if found.status == "ok"}
+    return one.physical_offset if kinds == {"record", "blank"} else None
 
 
 def _compared(

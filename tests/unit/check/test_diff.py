@@ -227,6 +227,38 @@ def test_a_store_that_is_ahead_leads_to_the_line_that_carries_the_rest_over(
     assert run(capfd, old, new)[1]["identical"]
 
 
+def test_messages_that_were_carried_over_where_a_broker_had_ended_a_file(
+    cases: Library, store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """Before a batch that did not fit. The other log has a record there: both are sound and have the same."""
+    old, new = store_copy("ok_540_clean"), cases.path("torn_540_killed_burst")
+    main(["diff", str(old), str(new)])
+    (line,) = [line[13:] for line in capfd.readouterr().out.splitlines() if line.startswith("run ")]
+    dump, _, append = line.partition(" | ")
+    main(shlex.split(dump)[1:])
+    (tmp_path / "rows").write_text(capfd.readouterr().out)
+    assert main([*shlex.split(append)[1:-1], str(tmp_path / "rows")]) == EXIT_OK
+    capfd.readouterr()
+    for first, second, name, other in ((old, new, "A", "B"), (new, old, "B", "A")):
+        log = run(capfd, first, second)[1]["commit_log"]
+        (each,) = log["ranges"]
+        kinds = {each[side]["at"]["kind"]: each[side]["at"]["physical_offset"] for side in "ab"}
+        assert kinds.keys() == {"record", "blank"} and {*kinds.values()} == {
+            log["diverged"]["physical_offset"]
+        }
+        assert main(["diff", str(first), str(second)]) == EXIT_FINDINGS
+        text = capfd.readouterr().out
+        assert f"; a record in {name}, where the file of {other} ends\n" in text and "damaged" not in text
+        assert "logs have diverged. Each holds every message of the other, by unique key.\n" in text
+    broken = copy_tree(new, tmp_path / "broken")
+    base = kinds["blank"] - kinds["blank"] % (1 << 20)
+    patch(
+        broken / "commitlog" / file_name(base), kinds["blank"] - base, b"\0\0\0\x20"
+    )  # a wrong size is damage
+    main(["diff", str(old), str(broken)])
+    assert "In 1 differing range only A is sound: B is damaged there." in capfd.readouterr().out
+
+
 def test_the_store_that_stays_is_repaired_first(store_copy: Callable[[str], Path], capfd: Capture) -> None:
     """It was not stopped cleanly, or has bytes after its end. What expired in the other one is said."""
     old, new = store_copy("ok_540_clean"), store_copy("ok_540_expired")
