@@ -208,6 +208,9 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
         if queues is not None:
             yield from UnitCheck(context, queues).run()
             yield from check_rocksdb(context, queues.spans.queues)
+            # Units that a queue lacks are findings of their own; an offset past them is none.
+            for key in context.queue_ends.keys() & queues.spans.queues.keys():
+                context.queue_ends[key] = max(context.queue_ends[key], queues.spans.queues[key].next)
         if index is not None:
             yield from of_index
             yield from index.finish()

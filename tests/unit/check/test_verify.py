@@ -7,6 +7,7 @@ stores (test_variants); here is what they do not show.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ import pytest
 from rmqtool.check.verify import DEFAULT_PASSES, PASSES, Bounds, Report, verify
 from rmqtool.cli import main
 from rmqtool.errors import UsageError
-from rmqtool.formats import checkpoint, epoch, index
+from rmqtool.formats import checkpoint, epoch, fastjson, index
 from rmqtool.formats.consume_queue import UNIT
 from rmqtool.formats.index import decode_header
 from rmqtool.problems import Finding
+from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
@@ -48,6 +50,29 @@ def test_a_lost_page_of_a_body_has_the_same_code_everywhere(
         assert main([words[0], str(root), *words[1:]]) == code
         text = "".join(capsys.readouterr())
         assert "CL03" in text and "CL08" not in text, words
+
+
+def test_an_offset_past_missing_units_is_no_finding(store_copy: Callable[[str], Path]) -> None:
+    """The log has the messages: what the queue lacks is the finding. Past the log's end the offset is one."""
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as store:
+        ends = {key: store.max_offset(*key) for key in store.queues}
+        (topic, group), queue_id = next(
+            (owner, queue_id) for owner, queues in consumer_offsets(store).items()
+            for queue_id, offset in queues.items() if 0 < offset == ends.get((owner[0], queue_id))
+        )  # fmt: skip
+        queue = store.queues[topic, queue_id]
+        number = queue.end() - 1
+        file = queue.file_of(number)
+        assert file is not None
+    patch(Path(file.path), number * UNIT.codec.size - file.file_from_offset, bytes(UNIT.codec.size))
+    found = codes_of(root)
+    assert "CF04" not in found and any(code.startswith("CQ") for code in found)
+    path = root / "config" / "consumerOffset.json"
+    document = fastjson.parse(path.read_bytes())
+    document["offsetTable"][f"{topic}@{group}"][queue_id] = ends[topic, queue_id] + 1
+    path.write_bytes(fastjson.dump(document, "5.4"))
+    assert "CF04" in codes_of(root)
 
 
 def test_epochs_that_a_slave_of_5_4_leaves(tmp_path: Path) -> None:
