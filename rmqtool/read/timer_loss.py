@@ -89,6 +89,8 @@ def wheel_is_lost(layout: StoreLayout) -> bool:
 def lacks_wheel(layout: StoreLayout) -> bool:
     """Whether there is no wheel, or none with a slot: a broker makes an empty file again, filled with zeros.
 
+    One of another size is damaged (TM01), not lost.
+
     Raises:
         UnreadableError: the wheel cannot be read.
     """
@@ -100,7 +102,7 @@ def lacks_wheel(layout: StoreLayout) -> bool:
 def _has_slots(path: Path) -> bool:
     try:
         with reading(path) as file:
-            return any(
+            return file.size not in (0, form.WHEEL_SIZE) or any(
                 any(file.read(at, min(_BLOCK, stop - at)))
                 for start, stop in data_ranges(file, file.size)
                 for at in range(start, stop, _BLOCK)

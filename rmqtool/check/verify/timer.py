@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource
 
 _BLOCK = 1 << 20
-WHEEL_SIZE = timer_format.DEFAULT_SLOTS * timer_format.SLOT.size
 
 
 def check_timer(context: Context) -> Iterator[Finding]:
     """Findings on the files that only 5.x writes."""
     layout = context.layout
-    for path, size in ((layout.timer_wheel, WHEEL_SIZE), (layout.timer_check, timer_format.CHECK_FILE_SIZE)):
+    for path, size in (
+        (layout.timer_wheel, timer_format.WHEEL_SIZE),
+        (layout.timer_check, timer_format.CHECK_FILE_SIZE),
+    ):
         if path is not None:
             yield from _size(context, path, size)
     sizes = Counter(file.size for file in layout.timer_log)

@@ -131,7 +131,6 @@ def _fill(slots: npt.NDArray[Any], units: TimedUnits, only: npt.NDArray[np.int64
 
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
-WHEEL_SIZE = timer_format.DEFAULT_SLOTS * timer_format.SLOT.size
 _UNIT = timer_format.LOG_UNIT.size
 _BLOCK = (1 << 20) // _UNIT * _UNIT
 
@@ -244,14 +243,14 @@ def _wheel_actions(layout: StoreLayout, log: _TimerLog, units: TimedUnits) -> li
             return []
         reason = "the timer wheel is lost: made from the timer log"
         return _new_wheel(layout, units, reason, "TM03")
-    size = WHEEL_SIZE if path is None else path.stat().st_size
-    if size not in (0, WHEEL_SIZE):
+    size = timer_format.WHEEL_SIZE if path is None else path.stat().st_size
+    if size not in (0, timer_format.WHEEL_SIZE):
         return _new_wheel(layout, units, "its size is wrong: rebuilt from the timer log", "TM01")
     if log.cut is None:
         return []
     if path is None or snapshots(layout):  # timerwheel is older than the newest snapshot
         return _new_wheel(layout, units, "rebuilt from the timer log, whose end was cut", "TM02")
-    wheel = read_head(path, WHEEL_SIZE) or b""
+    wheel = read_head(path, timer_format.WHEEL_SIZE) or b""
     reason = "slots are set back to their last unit that is kept"
     return [
         Action("write", "timerwheel", offset, len(content), reason, None, {"slots": slots}, content)

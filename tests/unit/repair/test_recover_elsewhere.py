@@ -20,7 +20,7 @@ from rmqtool.repair.recover import offsets, state, strays, timer
 from rmqtool.repair.recover.after import After
 
 StoreCopy = Callable[[str], Path]
-WHEEL = timer.WHEEL_SIZE
+WHEEL = timer_format.WHEEL_SIZE
 UNIT = timer_format.LOG_UNIT.size
 
 
