@@ -31,7 +31,7 @@ from tests.interop.brokers import Broker, wait_for_topic
 from tests.interop.processes import LabError
 from tests.interop.verdicts import libraries
 from tests.support.stores import Library
-from tests.support.trees import copy_tree
+from tests.support.trees import copy_tree, unchanged
 from tests.support.two_sides import (
     begin_of_record,
     cut_database,
@@ -179,6 +179,26 @@ def test_topics_that_were_made_again(cases: Library, tmp_path: Path) -> None:
         assert store.layout.config_folder is not None
         kept = config_json.topics(read_config(store.layout.config_folder, "topics.json").document)
     assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(kept)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+def test_reading_while_a_broker_runs(version: str, cases: Library, tmp_path: Path) -> None:
+    """No file of the database changes, LOCK and write-ahead log included; new units are in memory only."""
+    root = cases.copy(f"kind_rocksdb_{version.replace('.', '')}", tmp_path / "store")
+    conf = conf_of(root, ROCKSDB)
+    with libraries(version, tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, ROCKSDB)
+        for _ in range(5):
+            call("put", topic="TopicA", queue_id=0)
+        with unchanged(root / "consumequeue"), unchanged(root / "config"), unchanged(root / "kvStore"):
+            for command in ("verify", "info", "doctor", "stats"):
+                assert run(command, root, "--broker-conf", conf) == EXIT_OK, command
+            with Store.open(root, broker_conf=conf) as store:
+                assert store.live and store.max_offset("TopicA", 0) == 30
+                assert sum(found.message.topic == "TopicA" for found in store.messages()) == 65
+        assert call("put", topic="TopicA", queue_id=0)["queueOffset"] == 35
+        call("shutdown")
+    assert verify_finds(root, conf) == []
 
 
 def _log_ends_earlier(root: Path) -> None:

@@ -32,7 +32,10 @@ LOST = {
 }
 
 
-SNAPSHOTS = {"timerWheelSnapshotFlush": "true", "timerWheelSnapshotIntervalMs": "500"}
+SNAPSHOTS = {
+    "timerWheelSnapshotFlush": "true", "timerWheelSnapshotIntervalMs": "500", "mappedFileSizeTimerLog": "120",
+}  # fmt: skip
+"""With files of two units, so that positions in a snapshot reach over several."""
 
 
 def delivered(root: Path) -> Counter[bytes]:
@@ -42,7 +45,7 @@ def delivered(root: Path) -> Counter[bytes]:
 
 @pytest.mark.parametrize(("version", "more"), [*((version, {}) for version in LOST), ("5.4.0", SNAPSHOTS)])
 def test_every_message_is_delivered_once(version: str, more: dict[str, str], tmp_path: Path) -> None:
-    """Snapshots of the wheel are in the way of a new one."""
+    """Snapshots of the wheel, which a broker reads in place of timerwheel, are not left to it."""
     root, settings = tmp_path / "store", SETTINGS | more
     sizes = {"commit_log_file_size": 1 << 20, "consume_queue_file_size": 20_000, "index_slots": 1000}
     with StoreWriter.create(root, version[:3], auto_create_queues=1, index_entries=4000, **sizes) as writer:

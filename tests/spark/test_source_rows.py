@@ -32,7 +32,7 @@ STORES = (
     "bad_cl03_body_crc", "bad_cl06_foreign_record", "bad_cl09_property_crc", "bad_cl13_bad_properties",
     "bad_cl14_bad_body", "bad_cl04_wrong_length", "bad_cl05_unknown_magic", "gap_cl02_zero_hole",
     "gap_cl20_missing_file", "bad_cl10_bad_blank", "old_un01_tiered", "kind_tiered_540/tiered",
-    "kind_compaction_540/compaction",
+    "kind_compaction_540/compaction", "kind_dledger_540", "kind_rocksdb_540", "bad_dl01_entry_header",
 )  # fmt: skip
 SMALL = {"columnSet": "minimal"}
 

@@ -24,6 +24,7 @@ CURRENT_SIZE = len("MANIFEST-000000\n")
 _KEPT = pattern(r"CURRENT|IDENTITY|MANIFEST-\d{6}|\d{6,}\.sst")
 _MEMORY_BYTES = 64 << 20  # of rows that wait, for each column family
 _BATCH_ROWS = 1 << 14
+_BLOCK_BYTES = 32 << 10  # as brokers: RocksDBOptionsFactory#createCQCFOptions
 _HASH_RATIO = 0.75
 _FORMAT_VERSION = 5
 
@@ -74,6 +75,7 @@ class DatabaseWriter:
         found = self._library
         tables = found.BlockBasedOptions()
         tables.set_format_version(_FORMAT_VERSION)
+        tables.set_block_size(_BLOCK_BYTES)
         tables.set_checksum_type(found.ChecksumType.crc32c())
         tables.set_data_block_index_type(found.DataBlockIndexType.binary_and_hash())
         tables.set_data_block_hash_ratio(_HASH_RATIO)

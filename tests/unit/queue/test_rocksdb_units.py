@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from rmqtool.queue.units import UnitReader
 from rmqtool.storage.layout import rocksdb_queue_files
 from rmqtool.storage.rocksdb.queues import RocksdbQueues, UnitRange, after, read_units
 from rmqtool.storage.rocksdb.table import split_key
+from rmqtool.storage.rocksdb.writer import DatabaseWriter
 from tests.support.rocksdb_databases import options, write_ahead_log, write_rows
 from tests.support.sweep import sample
 
@@ -164,3 +167,26 @@ def _plain(block: bytes, prefix: bytes) -> np.ndarray:
 @given(data=st.binary(max_size=2000))
 def test_the_compiled_checksum(data: bytes) -> None:
     assert rocksdb_units.crc32c(data) == rocksdb.crc32c(data)
+
+
+def test_compiled_code_is_faster(tmp_path: Path) -> None:
+    """Measured: 7 million units per second of processor time with blocks as brokers write, on a busy machine.
+
+    Here only the ratio to plain Python counts, which does not depend on the machine.
+    """
+    count, prefix = 60_000, rocksdb_queue.queue_prefix("TopicA", 0)
+    with closing(DatabaseWriter(tmp_path / "db", (rocksdb_queue.UNITS, rocksdb_queue.ENDS))) as writer:
+        writer.put(rocksdb_queue.UNITS, ((unit_key("TopicA", 0, n), value(n)) for n in range(count)))
+        writer.finish()
+    queues = RocksdbQueues(tmp_path / "db")
+    rocksdb_units.use(queues)
+    (table,) = queues.database.tables(rocksdb_queue.UNITS)
+    assert len(table.block(0)) > 30_000  # a call for each of many small blocks would cost most
+    units = UnitRange(queues.database, prefix, 0, count)
+    spent = []
+    for read in (rocksdb_units.read, rocksdb_units.read, read_units):  # the first may compile
+        started = time.process_time()
+        assert len(read(units)) == 20 * count
+        spent.append(time.process_time() - started)
+    assert 3 * spent[1] < spent[2], spent
+    queues.close()
