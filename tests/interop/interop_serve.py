@@ -35,13 +35,14 @@ Key = tuple[str, int, int, str | None]
 """Topic, queue id, queue offset and the SHA-256 of the body as the application sees it."""
 
 HEADERS = {
-    "JSON": (), "ROCKETMQ": ("-Drocketmq.serialize.type=ROCKETMQ",), "TLS": ("-Dtls.enable=true",)
+    "JSON": (), "ROCKETMQ": ("-Drocketmq.serialize.type=ROCKETMQ",), "TLS": ("-Dtls.enable=true",),
+    "VIP": ("-Dcom.rocketmq.sendMessageWithVIPChannel=true",),
 }  # fmt: skip
 ALL_PAIRS = tuple(product(("4.9.7", "5.3.3", "5.4.0"), ("4.9.7", "5.4.0"), HEADERS))
-"""Version of the client, version of the store, type of header; TLS has headers of JSON."""
+"""Version of the client, version of the store, type of header; of JSON with TLS and by the VIP channel."""
 SOME_PAIRS = (
     ("4.9.7", "4.9.7", "JSON"), ("5.4.0", "4.9.7", "ROCKETMQ"), ("4.9.7", "5.4.0", "ROCKETMQ"),
-    ("5.4.0", "5.4.0", "JSON"), ("5.3.3", "5.4.0", "TLS"),
+    ("5.4.0", "5.4.0", "JSON"), ("5.3.3", "5.4.0", "TLS"), ("5.3.3", "4.9.7", "VIP"),
 )  # fmt: skip
 PAIRS = ALL_PAIRS if os.environ.get("LAB_SERVE") == "all" else SOME_PAIRS
 
@@ -49,7 +50,7 @@ PAIRS = ALL_PAIRS if os.environ.get("LAB_SERVE") == "all" else SOME_PAIRS
 @contextmanager
 def serve(store: Path, *options: object, port: int | None = None) -> Iterator[str]:
     """`rmqtool serve` as a user starts it; the address of the name server. It leaves the store as it was."""
-    port = free_port() if port is None else port
+    port = free_port(-2) if port is None else port
     command = [*RMQTOOL, "serve", store, "--port", port, *options]
     with started(command, text=True) as program:
         assert program.stderr is not None
