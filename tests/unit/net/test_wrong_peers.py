@@ -286,6 +286,21 @@ def test_the_end_that_a_new_master_lacks_is_cut(tmp_path: Path, number: int) -> 
     assert epoch.decode((copy / "epochFileCheckpoint").read_bytes()) == [Entry(1, 0), Entry(2, point)]
 
 
+def test_a_shorter_log_is_refused_where_there_are_no_epochs(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Nothing says up to where the logs are equal; --truncate does not help."""
+    _, copy = pair
+    (copy / "epochFileCheckpoint").unlink()
+    before = tree_digest(copy)
+    with sending(make_master(tmp_path / "other", 10), controller=True) as sender:
+        fake = FakeBroker(sender)
+        fake.properties["enableControllerMode"] = "true"
+        with fake as broker:
+            for address, more in ((sender.address, {"controller": True}), (broker, BROKER)):
+                with pytest.raises(RefusedError, match="has lost messages"):
+                    receive(address, copy, truncate=True, **more)
+    assert tree_digest(copy) == before
+
+
 def test_a_log_is_not_cut_within_a_record(pair: tuple[Path, Path]) -> None:
     root, copy = pair
     (root / "epochFileCheckpoint").write_bytes(epoch.encode([Entry(1, 0), Entry(2, 5000)]))
