@@ -194,7 +194,8 @@ def test_a_master_that_has_nothing(tmp_path: Path) -> None:
         for _ in range(100):
             connection.sendall(replication.FRAME.pack(1, 0))
 
-    for end in ({"once": True}, {"once": False, "until_ms": 1}):
+    ends: list[dict[str, Any]] = [{"once": True}, {"once": False, "until_ms": 1}]
+    for end in ends:
         with listening(serve) as address, pytest.raises(RefusedError, match="sends nothing from 1") as caught:
             receive(address, tmp_path / "copy", **end)
         assert str(address) in caught.value.message
@@ -295,7 +296,10 @@ def test_a_shorter_log_is_refused_where_there_are_no_epochs(pair: tuple[Path, Pa
         fake = FakeBroker(sender)
         fake.properties["enableControllerMode"] = "true"
         with fake as broker:
-            for address, more in ((sender.address, {"controller": True}), (broker, BROKER)):
+            ways: list[tuple[Address, dict[str, Any]]] = [
+                (sender.address, {"controller": True}), (broker, BROKER)
+            ]  # fmt: skip
+            for address, more in ways:
                 with pytest.raises(RefusedError, match="has lost messages"):
                     receive(address, copy, truncate=True, **more)
     assert tree_digest(copy) == before
