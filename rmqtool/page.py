@@ -21,7 +21,7 @@ _INDENT = 2
 _TEXT_COLUMN = 26  # where the texts of entries begin at most; a longer term has a line of its own
 _WIDTH_MAX = 110  # longer lines are hard to read
 _GRID_WIDTH = 72  # of a table in a man page: roff cannot break its lines
-_GRID_TEXT = 22  # least width of a text beside the cells of its row
+_GRID_TEXT = 24  # least width of a text beside the cells of its row
 _GRID_BELOW = 8  # where a text begins below them
 
 
@@ -132,7 +132,9 @@ def _roff_part(part: Part, *, is_first: bool) -> str:
             body = "\n".join(_guarded("".join(_ROFF.get(c, c) for c in line)) for line in lines)
             return f"{start}.nf\n\\f(CW{body}\\fP\n.fi"
         case Grid():
-            return _roff_part(Verbatim(tuple(_grid_lines(part, _GRID_WIDTH))), is_first=is_first)
+            least = max(len(cells) for cells, _ in part.rows) + _GRID_TEXT
+            verbatim = Verbatim(tuple(_grid_lines(part, max(_GRID_WIDTH, least))))
+            return _roff_part(verbatim, is_first=is_first)
 
 
 def _escaped(text: str) -> str:
