@@ -196,8 +196,8 @@ def _batch(frames: Frames, dispatch: Dispatch) -> Batch:
                  named_units(frames, dispatch))  # fmt: skip
 
 
-def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> int:
-    """The first row at which a broker's scan ends; the number of rows when it goes on.
+def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings, start: int = 0) -> int:
+    """The first row, from `start` on, at which a broker's scan ends; the number of rows when it goes on.
 
     Its lengths add up; what a broker checks besides is the magic, a CRC, and numbers among the properties.
     """
@@ -214,6 +214,7 @@ def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> i
         else:
             bad |= (rows["status"] & BODY_CRC) != 0
     bad |= unparsed(batch, rules)
+    bad[:start] = False
     return int(np.argmax(bad)) if bad.any() else len(rows)
 
 

@@ -131,6 +131,8 @@ class StartSettings:
         files_for_rocksdb: combineCQMaxExtraSearchCommitLogFiles: if the side lags that does not give the
             queue offsets, the scan begins at most this many files earlier.
         compacts: enableCompaction (5.x).
+        accelerates: enableAcceleratedRecovery with storeType=defaultRocksDB (5.4): the scan begins at the
+            noted end of dispatch, inside its file.
     """
 
     checks_crc: bool = True
@@ -150,6 +152,7 @@ class StartSettings:
     wrong_types: str | None = None
     files_for_rocksdb: int = 3
     compacts: bool = True
+    accelerates: bool = False
 
     @classmethod
     def of(cls, conf: BrokerConf | None) -> StartSettings:
@@ -185,6 +188,7 @@ class StartSettings:
             assigns_from_rocksdb=conf.is_rocksdb("combineAssignOffsetCQType"),
             files_for_rocksdb=plain.files_for_rocksdb if extra is None else extra,
             compacts=conf.flag("enableCompaction", default=True),
+            accelerates=conf.flag("enableAcceleratedRecovery") and conf.is_rocksdb("storeType"),
         )
 
 

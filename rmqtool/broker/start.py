@@ -259,6 +259,7 @@ class BrokerStart:
             large.
         hangs: start() never returns; `hangs_at` is the offset.
         first: index of the first scanned file.
+        begin: physical offset in that file where the scan begins, if it does not at the start of the file.
         deleted: log files that are deleted.
         log: the log's files after recovery.
         loaded_spans: (min, max) of every queue after load().
@@ -282,7 +283,7 @@ class BrokerStart:
         self.crashes = self.hangs = False
         self.hangs_at: int | None = None
         self.claimed_bytes: int | None = None
-        self.first = self._file = 0
+        self.first = self._file = self.begin = 0
         self.queue_end = -1
         self.not_after_noted = False
         self.initialized = 0
@@ -367,6 +368,19 @@ class BrokerStart:
                 )
         if not self.loaded.log:
             self.end = 0
+        elif rules.combines and world.settings.accelerates and world.in_rocksdb:
+            self._begin_inside()
+
+    def _begin_inside(self) -> None:
+        """Begin the scan at the noted end of dispatch. Source: CommitLog#recoverNormally of 5.4.0."""
+        file, noted = self.loaded.log[self.first], self._noted_end()
+        if noted > file.end:
+            self._fails_to_load(
+                f"with enableAcceleratedRecovery the scan begins at the noted end of dispatch, {noted}, which"
+                f" is not in the file {file.path.name}"
+            )
+        elif noted > file.file_from_offset:
+            self.begin = noted
 
     def _fails_to_load(self, error: str) -> None:
         """Recovery throws, and load() fails."""
@@ -411,7 +425,7 @@ class BrokerStart:
         """Whether both scans read the same records and dispatch them equally, except for indexed tags."""
         mine, others = self.rules, other.rules
         return (
-            self.first == other.first
+            (self.first, self.begin) == (other.first, other.begin)
             and self.combines == other.combines
             and mine.profile.writes_version_2 == others.profile.writes_version_2
             and mine.has_batch_queues == others.has_batch_queues
@@ -442,6 +456,8 @@ class BrokerStart:
             if isinstance(event, Batch):
                 self._hold(event, len(event.rows))
             return
+        if self.end is None and self.begin and self._is_before(number, event):
+            return
         if self.end is not None:
             self.abandoned.take(number, event)
         elif number < self._file:  # after a blank that is not at the end of its file
@@ -449,8 +465,9 @@ class BrokerStart:
                 self.passed_over += len(event.rows)
                 self._hold(event, len(event.rows))
         elif isinstance(event, Batch):
-            count = first_unsound(event, self.rules, self.world.settings)
-            self._scanned(event, count)
+            start = int(np.searchsorted(event.positions, self.begin)) if number == self.first else 0
+            count = first_unsound(event, self.rules, self.world.settings, start)
+            self._scanned(event, count, start)
             if count < len(event.rows):
                 self._stop(int(event.positions[count]))
                 self.abandoned.take(number, event, count)
@@ -463,15 +480,37 @@ class BrokerStart:
                 self.ends_with_blank = True
                 self._stop(event.at)
 
-    def _scanned(self, batch: Batch, count: int) -> None:
-        """Process the first `count` rows, which are sound for this broker."""
+    def _is_before(self, number: int, event: Event) -> bool:
+        """Whether the broker does not see an event, since its scan begins later; it may end there at once."""
+        if number > self.first:
+            if self._file == self.first:  # the scan begins at the very end of its file
+                self._stop(self.begin)
+            return False
+        if isinstance(event, Batch):
+            count = int(np.searchsorted(event.positions, self.begin))
+            end = int(event.positions[count - 1] + event.rows["size"][count - 1]) if count else self.begin
+            if end > self.begin:  # the scan begins inside of a record
+                self._hold(event, count)
+                self._stop(self.begin)
+                self.abandoned.take(number, event, count)
+            elif count == len(event.rows):
+                self._hold(event, count)
+            return end > self.begin or count == len(event.rows)
+        if event.at >= self.begin:
+            return False
+        if not event.is_blank and event.end > self.begin:
+            self._stop(self.begin)
+        return True
+
+    def _scanned(self, batch: Batch, count: int, start: int) -> None:
+        """Process the rows [start, count), which are sound for this broker; it does not see those before."""
         if not count:
             return
         dispatch = self.dispatch
         assert dispatch is not None
         self._hold(batch, count)
         if self.world.abort:
-            self._dispatch(batch, None if count == len(batch.rows) else np.arange(count))
+            self._dispatch(batch, None if count - start == len(batch.rows) else np.arange(start, count))
             return
         offsets = batch.rows["physical_offset"][:count]
         behind = offsets > self.queue_end if self.rules.dispatches_normally else offsets >= self.queue_end
@@ -517,7 +556,10 @@ class BrokerStart:
             UnreadableError: a file cannot be read.
         """
         dispatch, index = self.dispatch, self.index
-        assert dispatch is not None and index is not None and self.end is not None
+        assert dispatch is not None and index is not None
+        if self.end is None:  # the scan began at the end of the log's last file
+            self._stop(self.begin)
+        assert self.end is not None
         reader = QueueReader(self.world.open_files)
         dispatch.finish()
         is_combined = is_combined_store(self.world.layout, self.rules, self.world.settings)

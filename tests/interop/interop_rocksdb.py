@@ -30,6 +30,7 @@ from tests.interop.after_repair import can_be_pulled, check_broker, conf_of, in_
 from tests.interop.brokers import Broker, wait_for_topic
 from tests.interop.processes import LabError
 from tests.interop.verdicts import libraries
+from tests.support.build_store import patch
 from tests.support.stores import Library
 from tests.support.trees import copy_tree, unchanged
 from tests.support.two_sides import (
@@ -320,6 +321,29 @@ def test_queues_in_rocksdb_go_on_after_the_log_was_lost(version: str, cases: Lib
         _opened(library, copy, ROCKSDB)("shutdown")
         call = _opened(library, copy, ROCKSDB)
         assert call("put", topic="TopicA", queue_id=0)["queueOffset"] == 0
+        call("shutdown")
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("accelerates", ["false", "true"])
+def test_a_scan_that_begins_inside_a_file(
+    accelerates: str, abort: bool, cases: Library, tmp_path: Path
+) -> None:
+    """enableAcceleratedRecovery: damage before the noted end of dispatch is not noticed."""
+    root = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    patch(min((root / "commitlog").iterdir()), begin_of_record(root, 10) + 100, b"\xff\xff")
+    if abort:
+        (root / "abort").write_text("1")
+    settings = ROCKSDB | {"enableAcceleratedRecovery": accelerates}
+    with Store.open(root, broker_conf=conf_of(root, settings)) as store:
+        found = predict(store, "5.4")
+    assert (found.messages_abandoned > 0) == (accelerates == "false")
+    with libraries("5.4.0", tmp_path, 1) as pool, pool.one() as library:
+        call = _opened(library, root, settings)
+        assert call("offsets")["max"] == found.end_offset
+        # after a cut, with a dispatch, the ends depend on which thread of the broker is faster
+        for key, queue in found.queues.items() if accelerates == "true" else ():
+            assert _served(library, *key)[0] == (queue.min_after, queue.max_after), key
         call("shutdown")
 
 

@@ -196,6 +196,33 @@ def test_a_damaged_block_of_units(abort: bool, cases: Library, tmp_path: Path) -
         assert found.loads and found.queues["TopicB", 0].max_after == 14
 
 
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_scan_that_begins_inside_a_file(abort: bool, cases: Library, tmp_path: Path) -> None:
+    """enableAcceleratedRecovery: 5.4.0 was seen not to notice damage before the noted end of dispatch."""
+    root, conf = cases.copy(ONE, tmp_path / "store"), tmp_path / "broker.conf"
+    damaged = begin_of_record(root, 10)
+    log = min((root / "commitlog").iterdir())
+    patch(log, damaged + 100, b"\xff\xff")
+    if abort:
+        (root / "abort").write_text("1")
+    ends = []
+    for setting in ("", "enableAcceleratedRecovery=true"):
+        conf.write_text(f"storeType=defaultRocksDB\n{setting}\n")
+        with Store.open(root, broker_conf=conf) as store:
+            old, new = (predict(store, broker) for broker in ("5.3", "5.4"))
+        assert old.end_offset == damaged and old.messages_abandoned == 84
+        ends.append((new.end_offset, new.messages_abandoned, new.messages_unreachable, new.units_added))
+    assert ends == [(damaged, 84, 0, ends[0][3]), (34816, 0, 0, 0)]
+    noted = begin_of_record(root, 50)
+    for place, end in ((noted, 34816), (noted + 7, noted + 7), (1 << 20, 1 << 20), (1 << 21, None)):
+        entry = (1, end_key(EndKey(CHECKPOINT_TOPIC, True, 0)), struct.pack(">q", place))
+        (root / "consumequeue/000900.log").write_bytes(write_ahead_log([entry]))
+        with Store.open(root, broker_conf=conf) as store:
+            new = predict(store, "5.4")
+        assert (new.end_offset if new.loads else None) == end
+        assert new.loads or "is not in the file" in (new.load_error or "")
+
+
 def test_a_configuration_that_cannot_be_read(cases: Library, tmp_path: Path) -> None:
     root = cases.copy(ONE, tmp_path / "store")
     (root / "config/topics/CURRENT").write_text("x")
