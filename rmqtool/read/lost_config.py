@@ -142,7 +142,15 @@ def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
         how, between = how_lost(layout, name), ": " if code == "CF08" else ", but "
         return replace(finding(code, f"config/{name}", groups=groups), message=f"{how}{between}{what}")
     found = finding(code, place, groups=groups)
-    return replace(found, message=f"the RocksDB database {place} is missing: {what}")
+    return replace(found, message=f"{database_is_missing(layout, name)}: {what}")
+
+
+def database_is_missing(layout: StoreLayout, name: str) -> str:
+    """What a finding says of a lost database that stands for a file of config."""
+    text = f"the RocksDB database {database_of(layout, name)} is missing"
+    if layout.rocksdb_config is None or name not in layout.rocksdb_config.ignored:
+        return text
+    return f"{text}, and a broker does not read {name} instead, because the counter of its dataVersion is 0"
 
 
 def replaces_offsets(layout: StoreLayout) -> bool:

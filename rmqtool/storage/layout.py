@@ -610,9 +610,11 @@ def _store(
     layout.timer_log_strays = tuple(timer_strays)
     layout.config = {entry.name: entry for entry, _ in listing.files(root / "config")}
     if layout.rocksdb_config is not None:
-        for name in layout.rocksdb_config.documents:
-            layout.config.pop(f"{name}.bak", None)
-            layout.config[name] = layout.rocksdb_config.root / name
+        made = layout.rocksdb_config
+        for name in (*made.documents, *made.ignored):
+            for each in (name, f"{name}.bak"):
+                layout.config.pop(each, None)
+        layout.config |= {name: made.root / name for name in made.documents}
     layout.timer_check = layout.config.get("timercheck")
     layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
     return layout

@@ -141,12 +141,18 @@ def test_a_start_without_queues_makes_those_that_are_predicted(
 
 
 @pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+@pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("is_newer", [False, True])
 def test_committed_offsets_beside_a_file(
-    version: str, is_newer: bool, cases: Library, tmp_path: Path
+    version: str, is_newer: bool, is_lost: bool, cases: Library, tmp_path: Path
 ) -> None:
-    """The offsets that rmqtool shows are those of the broker after its start, whichever of both wins."""
+    """The offsets that rmqtool shows are those of the broker after its start, whichever of both wins.
+
+    Beside a database that is lost a file of version 0 counts for nothing.
+    """
     root = cases.copy(f"kind_rocksdb_{version.replace('.', '')}", tmp_path / "store")
+    if is_lost:
+        is_gone(root / "config/consumerOffsets")
     file = root / "config/consumerOffset.json"
     table = {"TopicA@cg1": {"0": 7}, "TopicB@another": {"0": 3}}
     counter = 1 << 30 if is_newer else 0  # 5.4.0 reads an int

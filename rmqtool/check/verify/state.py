@@ -21,7 +21,13 @@ from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
-from rmqtool.read.lost_config import database_of, has_no_content, how_lost, lost_config
+from rmqtool.read.lost_config import (
+    database_is_missing,
+    database_of,
+    has_no_content,
+    how_lost,
+    lost_config,
+)
 from rmqtool.storage.open_files import reading
 
 _LOST = frozenset({"CF06", "CF07", "CF08", "CF09"})  # a file without content: its CF02 says no more
@@ -181,7 +187,7 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
             found = finding("CF06", place or "config/topics.json", topics=len(context.topics))
             how = how_lost(context.layout, "topics.json")
             if place is not None:
-                how = f"the RocksDB database {place}, with all topics, is missing"
+                how = f"{database_is_missing(context.layout, 'topics.json')}: all topics are lost"
             yield replace(found, message=how)
         return
     try:

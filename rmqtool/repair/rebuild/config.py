@@ -102,7 +102,9 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     if not store.written_by.is_known:  # the file would show the assumed version as a fact from now on
         document = config_change.without_dialect(document)
     content = config_json.dump(document, dialect)
-    kind: ActionKind = "create" if data is None else "replace"
+    made = store.layout.rocksdb_config
+    is_there = data is not None or (made is not None and TOPICS in made.ignored)
+    kind: ActionKind = "replace" if is_there else "create"
     yield Action(
         kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON,
         "CF06" if source == "none" else "CF02", {"topics": len(topics)}, content,

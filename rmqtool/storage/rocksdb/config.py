@@ -53,6 +53,8 @@ class RocksdbConfig(Storage):
         """What the database holds, by the name of a file that wins over it."""
         self.databases: tuple[Database, ...] = ()
         """Those that were read."""
+        self.ignored: frozenset[str] = frozenset()
+        """Files of version 0 whose database is lost: a broker makes an empty one, of the same version."""
         self._state: tuple[object, ...] | None = None
 
     @cached_property
@@ -69,7 +71,7 @@ class RocksdbConfig(Storage):
     def documents(self) -> dict[str, Document]:
         """The documents by the name of the file. Raises FormatError, UnreadableError."""
         self._state = self._changed()
-        self.failed, self.in_database, self.databases = {}, {}, ()
+        self.failed, self.in_database, self.databases, self.ignored = {}, {}, (), frozenset()
         if self.is_v2:
             return self._read_v2()
         if has_database(self.folder / _SINGLE):
@@ -78,6 +80,8 @@ class RocksdbConfig(Storage):
             found = self._read_v1(
                 {name: (self.folder / folder, "default", _VERSION) for name, folder in _SEPARATE.items()}
             )
+            lost = (name for name, folder in _SEPARATE.items() if not has_database(self.folder / folder))
+            self.ignored = frozenset(name for name in lost if self._has_no_version(name))
         return {name: self._with_file(name, document) for name, document in found.items()}
 
     def _read_v1(self, places: dict[str, tuple[Path, str, str]]) -> dict[str, Document]:
@@ -124,6 +128,14 @@ class RocksdbConfig(Storage):
         if found is not document:
             self.in_database[name] = document
         return found
+
+    def _has_no_version(self, name: str) -> bool:
+        texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
+        loaded = config_json.load_with_bak(*texts)
+        try:
+            return loaded.source in ("file", "bak") and config_json.version_counter(loaded.document) <= 0
+        except FormatError:  # the broker ends: a finding of its own
+            return False
 
     def place_of(self, name: str) -> Path | None:
         """The database, of v1 in three folders, that stands for a file; None for other forms."""
@@ -181,8 +193,9 @@ class RocksdbConfig(Storage):
         return [*others, *((name, self.status(name)) for name in self._texts)]
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether the database stands for a file: a broker does not read the .bak then."""
-        return name.removesuffix(".bak") in self._texts
+        """Whether a broker does not read a file, or its .bak: it has a database instead, or makes one."""
+        plain = name.removesuffix(".bak")
+        return plain in self._texts or plain in self.ignored
 
     def status(self, inner: str) -> os.stat_result:
         """See Storage."""

@@ -404,13 +404,33 @@ def test_topics_that_are_lost_are_made_again(cases: Library, tmp_path: Path) -> 
     shutil.rmtree(store / "config/topics")
     rows = {row["problem"]: row for row in rows_of(store)}
     assert set(rows) == {"CF06"} and rows["CF06"]["path"] == "config/topics"
-    assert "the RocksDB database config/topics" in rows["CF06"]["message"]
+    assert "the RocksDB database config/topics is missing: all" in rows["CF06"]["message"]
     assert main(["recover", str(store), "--apply", "--yes", "--quiet"]) == EXIT_OK
     assert not rows_of(store)
     with Store.open(store) as opened, Store.open(cases.path("kind_rocksdb_540")) as before:
         mine, theirs = (config_json.topics(document(each, "topics.json")) for each in (opened, before))
     assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(mine) <= set(theirs)
     assert mine["TopicA"].write_queue_nums == 2 <= theirs["TopicA"].write_queue_nums
+
+
+def test_a_file_of_version_0_beside_a_lost_database(cases: Library, tmp_path: Path) -> None:
+    """5.4.0 was seen not to read it: the new database has the same version."""
+    store = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    for name in ("topics", "consumerOffsets"):
+        shutil.rmtree(store / "config" / name)
+    file, other = store / "config/consumerOffset.json", store / "config/topics.json"
+    for version in ({}, {"dataVersion": {"counter": 0}}, {"dataVersion": {"counter": 1}}):
+        counts = version.get("dataVersion", {}).get("counter", 0)
+        file.write_text(json.dumps({**version, "offsetTable": {"TopicA@cg1": {"0": 7}}}))
+        other.write_text(json.dumps({**version, "topicConfigTable": {"TopicA": {"topicName": "TopicA"}}}))
+        rows = {row["problem"]: row["message"] for row in rows_of(store)}
+        assert {"CF06", "CF08"} & rows.keys() == (set() if counts else {"CF06", "CF08"})
+        assert all("counter of its dataVersion is 0" in rows[code] for code in ("CF06", "CF08") if not counts)
+        assert known_offsets_of(store)[0] == ({("TopicA", "cg1"): {0: 7}} if counts else {})
+    other.write_text(json.dumps({"topicConfigTable": {}}))
+    assert main(["recover", str(store), "--apply", "--yes", "--quiet"]) == EXIT_OK
+    with Store.open(store) as opened:
+        assert "TopicB" in config_json.topics(document(opened, "topics.json"))
 
 
 def known_offsets_of(path: Path) -> tuple[Any, list[str]]:
