@@ -211,11 +211,12 @@ class FindingBlocks:
     """Makes the block of each finding: severity, code and place; what is wrong; what to do.
 
     What was said of a problem is not repeated at its other places. `command` returns the command line of a
-    command on the store.
+    command on the store; `recover` the cure of a problem, by its code, where recover is refused.
     """
 
-    def __init__(self, command: Callable[[str], str]) -> None:
+    def __init__(self, command: Callable[[str], str], recover: Callable[[str], str] | None = None) -> None:
         self._command = command
+        self._recover = recover
         self._said: dict[str, str] = {}
 
     def lines(self, row: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -229,7 +230,10 @@ class FindingBlocks:
         if is_new:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
-                cure = _COMMAND.sub(lambda found: self._command(found[1]), row["repair"])
+                cure = row["repair"]
+                if self._recover is not None and cure.startswith("rmqtool recover "):
+                    cure = self._recover(code)
+                cure = _COMMAND.sub(lambda found: self._command(found[1]), cure)
                 yield from wrapped(f"{'  do':<{_LABEL}}{cure}", width, indent=_LABEL)
         self._said[code] = message
 

@@ -16,7 +16,7 @@ from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, confi
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
-from rmqtool.problems import Finding, Problem
+from rmqtool.problems import Finding, Problem, ledger_cure
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import parse_time, parse_zone
 
@@ -99,7 +99,7 @@ def verify(
     ranges: list[tuple[int, int]] = []
     topics: set[str] = set()
     present: dict[str, Problem] = {}
-    severities, block = SEVERITIES[: SEVERITIES.index(severity) + 1], FindingBlocks(store.command).lines
+    severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
@@ -125,6 +125,8 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
+            cure = ledger_cure if opened.layout.ledger is not None else None
+            block = FindingBlocks(store.command, cure).lines
             writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats.filler import FIELDS, TAG
-from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding
+from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding, ledger_cure
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import OFFSETS_MAX, PATHS_MAX, STORE, Diagnosis, Severity
 
@@ -16,10 +16,6 @@ _INFERRED = frozenset({"CF07", "CF08", "CF09"})  # damage only if a broker has u
 _OF_PARTS = ("CQ", "IX")  # a running broker changes these parts while they are compared with the log
 _SOUND_LOG = frozenset({"CL01", "CL24"})
 """Codes of a log that rebuild can work from."""
-LEDGER_CURE = (
-    "rmqtool never changes a DLedger log: take its folder from a sound replica while the brokers are stopped,"
-    " or write the sound messages as a new store (rmqtool help recovery)"
-)
 
 
 def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> Iterator[Diagnosis]:
@@ -110,7 +106,7 @@ class _Repair(NamedTuple):
             return "a repair needs the whole store", explains
         words = tuple(line.split())
         if self.is_ledger and words[1] == "recover":
-            return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
+            return ledger_cure(code), ("rmqtool", "copy", STORE, "--output", "NEW")
         if words[1] == "rebuild" and self.is_of_log:
             words = ("rmqtool", "recover", STORE)
         first = "stop the broker first; " if self.is_live else ""

@@ -576,7 +576,8 @@ def test_a_damaged_ledger_leads_to_copy(cases: Library, capfd: Capture, tmp_path
         file.write(b"\xff" * 64)
     capfd.readouterr()
     assert main(["verify", str(store), "--severity", "error"]) == EXIT_FINDINGS
-    err = capfd.readouterr().err
+    out, err = capfd.readouterr()
+    assert "rmqtool never changes a DLedger log" in out and f"rmqtool recover {store}" not in out
     line = f"rmqtool copy {store} --output NEW"
     assert err.endswith(f"to write the sound messages as a store without DLedger: {line}\n")
     main(["info", str(store)])
@@ -586,5 +587,8 @@ def test_a_damaged_ledger_leads_to_copy(cases: Library, capfd: Capture, tmp_path
     assert capfd.readouterr().out.endswith(f"next         {line}\n")
     assert main(["help", "recovery"]) == EXIT_OK
     assert "rmqtool copy STORE --output NEW" in capfd.readouterr().out
+    (store / "config/timercheck").unlink()
+    main(["verify", str(store)])
+    assert "recover refuses a store with a DLedger log" in " ".join(capfd.readouterr().out.split())
     assert main(["help", "concepts"]) == EXIT_OK
     assert "enableDLegerCommitLog" in capfd.readouterr().out
