@@ -130,7 +130,10 @@ def _ends(context: Context, queues: RocksdbQueues) -> Iterator[Finding]:
             continue
         if queues.is_initialized(topic, queue_id):
             continue
-        value = queues.database.get(UNITS, unit_key(topic, queue_id, end.queue_offset))
+        try:
+            value = queues.database.get(UNITS, unit_key(topic, queue_id, end.queue_offset))
+        except FormatError:  # RD01
+            continue
         if value is None and end.physical_offset < context.log_start:
             continue
         if value is None or len(value) != UNIT_VALUE.size:
@@ -174,14 +177,14 @@ def _twice(context: Context, queues: RocksdbQueues, spans: Mapping[Key, Span]) -
                     yield from _differences(context, reader, queue, queues, other)
                 if compares_ends:
                     yield from _lacking(context, reader, queue, queues, other, spans.get(key))
-            except FileNotFoundError:
-                continue  # it has gone since the folder was listed
+            except (FileNotFoundError, FormatError, UnreadableError):
+                continue  # it has gone since the folder was listed, or a block of it is damaged
         for key, queue in context.layout.batch_queues.items():
             other = queues.queues.get(key)
             try:
                 if other is not None:
                     yield from _batch_differences(context, reader, queue, queues, other)
-            except FileNotFoundError:
+            except (FileNotFoundError, FormatError, UnreadableError):
                 continue
 
 

@@ -547,6 +547,16 @@ def test_damage_of_one_block_leaves_the_other_units(cases: Library, tmp_path: Pa
     assert [row["problem"] for row in rows] == ["RD01"]
     assert rows[0]["path"] == "consumequeue/000011.sst" and rows[0]["physical_offset"] > 0
     assert report_of(store).units >= 18
+    queues = queues_of(store)
+    wrong = [
+        (1, end_key(key), struct.pack(">qq", end.physical_offset + 1, end.queue_offset))
+        for key, end in queues.ends.items()
+        if key.is_max
+    ]
+    queues.database.close()
+    wrong.append((1, end_key(EndKey(rocksdb_queue.CHECKPOINT_TOPIC, True, 0)), struct.pack(">q", 5)))
+    (store / "consumequeue/000900.log").write_bytes(write_ahead_log(wrong))
+    assert {"RD01", "RD02", "RD04"} <= set(codes_of(store))
 
 
 def test_a_database_that_cannot_be_opened(cases: Library, tmp_path: Path) -> None:
