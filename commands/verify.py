@@ -125,8 +125,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            cure = ledger_cure if opened.layout.ledger is not None else None
-            block = FindingBlocks(store.command, cure).lines
+            block = FindingBlocks(store.command, ledger_cure if opened.layout.ledger else None).lines
             writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
