@@ -57,7 +57,7 @@ class Request:
         """
         allowed = {"mode": get_args(Mode), "broker": (None, *BROKERS), "fill": get_args(Fill)}
         for name, values in allowed.items():
-            if options.get(name, None) not in values:
+            if name not in options or options[name] not in values:
                 raise FormatError(f"the plan's {name} is not an option of recover")
         heap = options.get("broker_heap_bytes", DEFAULT_HEAP_BYTES)  # older plans do not name it
         if not isinstance(heap, int) or isinstance(heap, bool) or heap <= 0:
