@@ -2,9 +2,9 @@
 
 The script runs rmqtool for every press of the tab key, with the typed words in the environment (Typer's
 protocol). Then `complete` answers instead of a command. It lists the folders of config and queues, reads one
-config file, or what stands for it in RocksDB, up to READ_LIMIT, and prints nothing if anything fails: a
-message would break the line that the user types. Shells expand what they are given, so a name that a broker
-would refuse is never offered.
+config file, or what stands for it in RocksDB, up to READ_LIMIT, or for tags the newest messages, and prints
+nothing if anything fails: a message would break the line that the user types. Shells expand what they are
+given, so a name that a broker would refuse is never offered.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ READ_LIMIT = 8 << 20
 """A larger config file is not read: 8 MiB take 0.1 s."""
 NAMES_MAX = 20_000
 """At most so many entries of a folder are looked at."""
+TAGS_BYTES, TAGS_MESSAGES = 4 << 20, 2000
+"""So much of the end of the log is read for tags; 2,000 messages take 0.1 s."""
 
 # Without `|`, which a broker allows: most shells would take it as a pipe.
 _NAME = pattern(r"[%a-zA-Z0-9_-]{1,255}")
@@ -45,11 +47,11 @@ Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL"
 def completion(shell: Shell) -> int:
     """Print a shell script that completes commands, options and values.
 
-    Completes commands and options; topics for --topic, consumer groups for --group, names of fields for
-    --fields, formats, codes of problems and the like. Topics and groups are those of the STORE that was
-    typed before them. They are read only from config/topics.json and config/consumerOffset.json (or the
-    databases that replace them) and from the names of its queue folders; a store at a URL or in an archive is
-    not read at all.
+    Completes commands and options; topics for --topic, consumer groups for --group, tags for --tag, names of
+    fields for --fields, formats, codes of problems and the like. Topics, groups and tags are those of the
+    STORE that was typed before them. Topics and groups are read only from config/topics.json and
+    config/consumerOffset.json (or the databases that replace them) and from the names of its queue folders,
+    tags from the newest messages; a store at a URL or in an archive is not read at all.
 
     \b
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)
@@ -132,6 +134,8 @@ def _values(command: str, parameter: str) -> Offered | None:
         return lambda store, _: topics(store) if store else ()
     if parameter == "--group" and command != "append":  # there it is a group of producers
         return lambda store, _: groups(store) if store else ()
+    if parameter == "--tag":
+        return lambda store, _: tags(store) if store else ()
     if parameter in ("--fields", "--columns"):
         return _list_of(partial(field_names, command))
     if parameter in ("--by", "--group-by"):
@@ -210,6 +214,26 @@ def groups(store: Path) -> list[str]:
     named = _keys(store, "consumerOffset.json", config_json.consumer_offsets)
     retrying = (name.removeprefix(_RETRY) for name in _folders(store) if name.startswith(_RETRY))
     return _names((*(group for _, group in named), *retrying))
+
+
+def tags(store: Path) -> list[str]:
+    """Return the tags of the newest messages, sorted."""
+    from rmqtool.errors import RmqtoolError
+    from rmqtool.formats import properties
+    from rmqtool.read.store import Store
+
+    found: set[str] = set()
+    left = TAGS_BYTES
+    try:
+        with Store.open(store) as opened:
+            for each in islice(opened.messages(reverse=True, damage="skip"), TAGS_MESSAGES):
+                found.add(properties.decode(each.message.properties_bytes).get(properties.TAGS, ""))
+                left -= each.message.total_size
+                if left <= 0:
+                    break
+    except RmqtoolError:
+        pass  # what was found counts
+    return _names(found)
 
 
 def _names(found: Iterable[str]) -> list[str]:

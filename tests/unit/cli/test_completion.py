@@ -144,6 +144,8 @@ def _await(terminal: int, text: bytes) -> None:
         (["spark-scan", "STORE", "STORE", "--topic", "pubMu"], {"pubMultiTag"}, "pubMultiTag"),
         (["tail", "STORE", "--group", "pub_"], {"pub_group_one", "pub_retry_group"}, "pub_"),
         (["append", "STORE", "--group", "pub_"], set(), ""),
+        (["dump", "STORE", "--tag", ""], {"TagA", "poison"}, ""),
+        (["tail", "STORE", "--topic", "pubOrder", "--tag", "Ta"], {"TagA"}, "Ta"),
         (["dump", "STORE", "--fields", ""], set(BY_NAME), ""),
         (["dump", "STORE", "--fields", "topic,queue_"],
          {"topic,queue_id", "topic,queue_offset"}, "topic,queue_"),
