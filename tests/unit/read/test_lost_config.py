@@ -152,6 +152,8 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     assert code == 4 and path.name in err
     _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
     assert "A start of 5.4 fails" in " ".join(out.split())
+    assert "ERROR, certain: CF02" in out and "start_fails" not in out  # one damage, with its own cure
+    assert out.splitlines()[-1] == "next      rmqtool problems CF02"
 
 
 def test_a_broker_in_its_first_seconds(store_copy: StoreCopy) -> None:
