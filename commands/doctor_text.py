@@ -223,7 +223,7 @@ def _lines_of_named(each: Diagnosis) -> int:
 def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Iterator[str]:
     """Yield the other results with a few words each, in `room` lines with the empty one before them.
 
-    The last ones, for which there is no room, have only their names.
+    The last ones, for which there is no room, have only their names; a single one has no cost then.
     """
     if not rest:
         return
@@ -233,6 +233,7 @@ def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Ite
     if sum(map(_lines_of_named, named)) > left:
         while len(named) > 1 and sum(map(_lines_of_named, named)) > left - 1:
             named.pop()
+    has_room = sum(map(_lines_of_named, named)) <= left
     label = "also"
     for each in named:
         count = f" ({each.count})" if each.count > 1 else ""
@@ -241,7 +242,7 @@ def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Ite
         severity = "ERROR " if each.severity == "error" else ""
         yield f"{label:<{_LABEL}}{_ended(f'{severity}{each.name}{count}: {message}', _FEW_WORDS)}"
         label = ""
-        if each.severity == "error":
+        if each.severity == "error" and has_room:
             yield f"{label:<{_LABEL}}{_ended(f'  cost: {cost(found, each, in_short=True)}', _FEW_WORDS)}"
     more = [each.name for each in rest[len(named) :]]
     if more:

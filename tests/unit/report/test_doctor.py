@@ -640,7 +640,8 @@ def test_messages_that_expired_unread_are_told(cases: Library, capfd: Capture) -
 )
 def test_all_errors_are_on_the_screen(cases: Library, tmp_path: Path, capfd: Capture, name: str) -> None:
     """As many as the verdict counts; the worst with what to do; what is only named has a few words."""
-    root = cases.copy("ok_540_clean", tmp_path / "s") if name == "without config" else cases.path(name)
+    long = tmp_path / ("s" * 60)  # its path takes two lines
+    root = cases.copy("ok_540_clean", long) if name == "without config" else cases.path(name)
     if name == "without config":
         shutil.rmtree(root / "config")
     main(["doctor", str(root), "--no-host"])
