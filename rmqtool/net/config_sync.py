@@ -50,7 +50,8 @@ class ConfigSync:
         self._flushed = flushed
         self._seconds = seconds
         self._stop = Event()
-        self._is_outdated = False
+        self._cuts = 0  # of the log; what was fetched before the last one may be ahead of it
+        self._written_after = 0  # how many cuts there had been when this was fetched
         self._failure: RmqtoolError | None = None  # set by the thread
         self._thread: Thread | None = None
 
@@ -67,8 +68,8 @@ class ConfigSync:
             self._thread.join()
 
     def fetch_again(self) -> None:
-        """The log was cut: what was fetched before may be ahead of it. It is replaced as soon as can be."""
-        self._is_outdated = True
+        """The log was cut: what was fetched before may be ahead of it, and is replaced soon."""
+        self._cuts += 1
 
     def raise_failure(self) -> None:
         """Raise what made it impossible to go on, once."""
@@ -79,7 +80,7 @@ class ConfigSync:
         try:
             due = time.monotonic()
             while not self._stop.is_set():
-                if self._seconds and (self._is_outdated or time.monotonic() >= due):
+                if self._seconds and (self._cuts > self._written_after or time.monotonic() >= due):
                     if self._round():
                         due = time.monotonic() + self._seconds
                 else:
@@ -90,20 +91,23 @@ class ConfigSync:
             self._failure = error
 
     def _round(self) -> bool:
-        """Fetch once, wait for the log, write; False if the broker is away, or it was in vain."""
-        self._is_outdated = False
+        """Fetch once, wait for the log, write; False if the broker is away, or the log was cut meanwhile."""
+        cuts = self._cuts
         try:
             documents = fetch(self._address)
             _, goal = broker_client.offsets_of(self._address)
         except (ConnectionLostError, RequestRefusedError):
             return False
         self.master_end = goal
-        while self._flushed() < goal:
-            if self._stop.wait(_LOOK_SECONDS) or self._is_outdated:
+        while self._flushed() < goal and self._cuts == cuts:
+            if self._stop.wait(_LOOK_SECONDS):
                 return False
+        if self._cuts != cuts:
+            return False
         for name, document in documents.items():
             config_files.write_config(self._folder, name, document, self._profile)
         self.written += 1
+        self._written_after = cuts
         return True
 
 

@@ -160,6 +160,7 @@ class FakeBroker:
         documents: JSON by request code.
         asked: the codes of all requests, in order.
         samples_missing: so many requests for its runtime information fail, as in its first second.
+        documents_refused: so many requests for documents fail.
     """
 
     def __init__(self, sender: LogSender) -> None:
@@ -180,6 +181,7 @@ class FakeBroker:
         }
         self.asked: list[int] = []
         self.samples_missing = 0
+        self.documents_refused = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Address:
@@ -197,6 +199,9 @@ class FakeBroker:
     def _answer(self, command: remoting.Command) -> remoting.Command:
         self.asked.append(command.code)
         if command.code in self.documents:
+            if self.documents_refused:
+                self.documents_refused -= 1
+                return command.answer(Response.SYSTEM_ERROR, "refused")
             return command.answer(0, body=self.documents[command.code])
         if command.code == Request.GET_BROKER_CONFIG:
             text = "".join(f"{name}={value}\n" for name, value in self.properties.items())

@@ -172,6 +172,24 @@ def test_what_was_fetched_before_a_cut_is_not_written(master: Path, tmp_path: Pa
     assert sync.written == 2
 
 
+def test_a_cut_is_not_forgotten_when_the_broker_does_not_answer(
+    master: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover a first question often fails; the next regular look is an hour away."""
+    monkeypatch.setattr(config_sync, "_ASK_SECONDS", 0.01)
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        with fake as address:
+            sync = ConfigSync(address, tmp_path, PROFILES["5.4"], lambda: sender.log.end, 3600.0)
+            sync.start()
+            until(lambda: sync.written == 1)
+            fake.documents_refused = 1
+            sync.fetch_again()
+            until(lambda: sync.written == 2)
+            sync.stop()
+    assert fake.documents_refused == 0
+
+
 def test_a_cut_of_the_log_replaces_the_configuration(tmp_path: Path) -> None:
     """After a failover; though the next look at it is an hour away."""
     root, other, copy = make_master(tmp_path / "master", 21), tmp_path / "other", tmp_path / "copy"
