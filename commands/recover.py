@@ -364,10 +364,7 @@ def _starts(found: Row) -> Iterator[str]:
     of_broker: dict[str, list[str]] = {row["broker"]: [] for row in found["predictions"]}
     for title, ask_broker, ask_plan in _QUESTIONS:
         is_of_load = title in _OF_THE_LOAD
-        cells = [
-            ask_broker(row) if is_of_load or (row["loads"] and not row["unread_config"]) else ""
-            for row in found["predictions"]
-        ]
+        cells = [ask_broker(row) if is_of_load or _starts_up(row) else "" for row in found["predictions"]]
         plan_cell = ask_plan(found)
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in (*cells, plan_cell)):
             titles.append(title)
@@ -389,10 +386,14 @@ def _merged(of_broker: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {", ".join(names): list(cells) for cells, names in brokers.items()}
 
 
+def _starts_up(row: Row) -> bool:
+    return row["loads"] and not row["unread_config"]
+
+
 def _outcome(row: Row) -> str:
     if row["crashes"]:
         return "no: out of memory"
-    if not row["loads"] or row["unread_config"]:
+    if not _starts_up(row):
         return "no: does not start"
     return "yes, but hang" if row["hangs"] else "yes"
 
@@ -465,7 +466,7 @@ def _queue_lines(found: Row) -> Iterator[str]:
         if queue["max_before"] is not None
     }
     for row in brokers:
-        for queue in row["queues"] if row["loads"] else ():
+        for queue in row["queues"] if _starts_up(row) else ():
             before = (queue["min_before"] or 0, queue["max_before"] or 0)
             if before == (queue["min_after"], queue["max_after"]) and not queue["messages_unreachable"]:
                 continue

@@ -217,7 +217,8 @@ def cost_of_start(row: Row) -> str:
     if row["crashes"]:
         return "runs out of memory"
     if not row["loads"]:
-        return f"fails: it does not load {row['load_path']}" if row["load_path"] else "fails"
+        path = row["load_path"]
+        return f"fails: {row['load_error'] if path is None else f'it does not load {path}'}"
     if row["hangs"]:
         return "hangs"
     parts = []

@@ -115,7 +115,8 @@ def predict_all(
     if not readers:
         names = " and ".join(each.profile.name for each in rules)
         raise UnsupportedStoreError(
-            f"the consume queues are in RocksDB, where {names} has none with these settings", path=layout.root
+            f"the consume queues are in RocksDB, where {names} with these settings cannot read them",
+            path=layout.root,
         )
     has_abort = layout.abort is not None if abort is None else abort
     for path, reason in layout.unreadable:

@@ -31,11 +31,22 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
         RefusedError: the start would fail or hang.
         UnreadableError: the log cannot be read.
     """
-    if not found.loads or found.hangs or found.crashes or found.unread_config:
+    if found.unread_config:
+        raise RefusedError(
+            f"a start of {found.broker} would fail: neither this file nor its .bak can be parsed",
+            path=found.unread_config[0],
+            hint="rmqtool problems CF02 says how to repair it",
+        )
+    if not (found.loads or found.crashes) and found.load_path is None:  # settings may be the cause, or queues
+        raise RefusedError(
+            f"a start of {found.broker} would fail: {found.load_error}",
+            hint="--mode best shows whether a repair helps",
+        )
+    if not found.loads or found.hangs or found.crashes:
         how = "hang" if found.hangs else "run out of memory" if found.crashes else "not load the store"
         raise RefusedError(
             f"a start of {found.broker} would {how}: it has no outcome",
-            path=next(iter(found.unread_config), found.load_path),
+            path=found.load_path,
             hint="--mode best repairs the store",
         )
     gone = frozenset(found.log_files_deleted)

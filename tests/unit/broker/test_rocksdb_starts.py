@@ -13,6 +13,7 @@ import pytest
 from rmqtool.broker.combined import StartFileSearch
 from rmqtool.broker.predict import StartSettings, predict, predict_all
 from rmqtool.broker.prediction import Prediction
+from rmqtool.cli import main
 from rmqtool.errors import UnsupportedStoreError
 from rmqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, EndKey, end_key, unit_key
 from rmqtool.read.store import Store
@@ -357,7 +358,7 @@ def test_files_that_are_not_loaded_do_not_count(cases: Library, tmp_path: Path) 
     conf.write_text("\n".join(ONLY_ROCKSDB))
     with Store.open(root, broker_conf=conf) as store:
         assert [each.broker for each in predict_all(store)] == ["5.4"]
-        with pytest.raises(UnsupportedStoreError, match=r"4\.9 and 5\.3 has none"):
+        with pytest.raises(UnsupportedStoreError, match=r"where 4\.9 and 5\.3 with these settings cannot"):
             predict_all(store, ("4.9", "5.3"))
     lose_database(root)
     assert "RD06" in {each.problem.code for each in findings_of(root, broker_conf=conf)}
@@ -377,7 +378,7 @@ def test_files_that_are_not_loaded_do_not_count(cases: Library, tmp_path: Path) 
     ],
 )
 def test_types_of_queues_that_cannot_be_combined(
-    line: str, reason: str | None, cases: Library, tmp_path: Path
+    line: str, reason: str | None, cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A broker of 5.4.0 was seen to end before it changes anything; others do not know the settings."""
     root, conf = cases.path(TWICE), tmp_path / "broker.conf"
@@ -387,6 +388,12 @@ def test_types_of_queues_that_cannot_be_combined(
     error = found.pop("5.4").load_error
     assert error is None if reason is None else reason in (error or "")
     assert all(each.loads for each in found.values())
+    words = ["recover", str(root), "--broker-conf", str(conf), "--broker", "5.4"]
+    main([*words, "--format", "text"])
+    said = " ".join(capfd.readouterr().out.split())
+    assert (f"A start of 5.4 fails: {error}." in said) == (error is not None)
+    main([*words, "--mode", "broker"])
+    assert (f"a start of 5.4 would fail: {error}\n" in capfd.readouterr().err) == (error is not None)
 
 
 def test_a_log_without_files(cases: Library, tmp_path: Path) -> None:

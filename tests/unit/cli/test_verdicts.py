@@ -122,9 +122,9 @@ def test_recover_says_that_a_start_is_safe(cases: Library, capfd: Capture) -> No
 def test_a_start_that_fails_hangs_or_crashes() -> None:
     """Each is said with the version; a repair that was interrupted comes first."""
     sound: dict[str, Any] = {
-        "unread_config": [], "crashes": False, "loads": True, "load_path": None, "hangs": False,
-        "messages_abandoned": 0, "topics_abandoned": {}, "queues_lost": 0, "messages_unreachable": 0,
-        "consumer_offsets_beyond": [],
+        "unread_config": [], "crashes": False, "loads": True, "load_error": None, "load_path": None,
+        "hangs": False, "messages_abandoned": 0, "topics_abandoned": {}, "queues_lost": 0,
+        "messages_unreachable": 0, "consumer_offsets_beyond": [],
     }  # fmt: skip
     found: dict[str, Any] = {
         "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],

@@ -149,7 +149,7 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     said = " ".join(out.split())
     assert f"A start of 5.4 fails: neither config/{path.name} nor its .bak can be parsed." in said
     code, _, err = run(capsys, "recover", root, "--mode", "broker", "--broker", "5.4")
-    assert code == 4 and path.name in err
+    assert code == 4 and path.name in err and "rmqtool problems CF02 says" in err
     _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
     assert "A start of 5.4 fails" in " ".join(out.split())
     assert "ERROR, certain: CF02" in out and "start_fails" not in out  # one damage, with its own cure
