@@ -27,7 +27,8 @@ from rmqtool.read.delivered import copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.open_files import data_ranges, read_head, reading
+from rmqtool.storage.open_files import read_head, reading
+from rmqtool.storage.source import nonzero_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
 _UNIT = form.LOG_UNIT.size
-_BLOCK = 1 << 20
 _NEVER = (1 << 63) - 1
 _UNSOUND = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 _COLUMNS = (
@@ -102,14 +102,10 @@ def lacks_wheel(layout: StoreLayout) -> bool:
 def _has_slots(path: Path) -> bool:
     try:
         with reading(path) as file:
-            return file.size not in (0, form.WHEEL_SIZE) or any(
-                any(file.read(at, min(_BLOCK, stop - at)))
-                for start, stop in data_ranges(file, file.size)
-                for at in range(start, stop, _BLOCK)
-            )
+            return file.size not in (0, form.WHEEL_SIZE) or nonzero_end(file, 0, file.size) > 0
+    except UnreadableError:
+        raise
     except OSError as error:
-        if isinstance(error, UnreadableError):
-            raise
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
 
 

@@ -79,7 +79,7 @@ def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:
 
 
 def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[Finding]:
-    from rmqtool.storage.source import open_source
+    from rmqtool.storage.source import first_nonzero, open_source
 
     name, unit = context.name(file.path), timer_format.LOG_UNIT.size
     try:
@@ -89,7 +89,7 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
         return
     try:
         end = _units_end(source)
-        is_zero = is_zero_from(source, end)
+        is_zero = first_nonzero(source, end, source.size) >= source.size
         if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
             yield finding("TM02", name, end, unit, units_before=end // unit)
         elif not is_last and is_zero and end < source.size:
@@ -114,14 +114,6 @@ def _units_end(source: ByteSource) -> int:
         end += (int(wrong[0]) if len(wrong) else len(units)) * unit
         if len(wrong) or not len(units):
             return end
-
-
-def is_zero_from(source: ByteSource, start: int) -> bool:
-    """Whether only zeros follow a position; holes are not read."""
-    rest = source.data_from(start)
-    while rest < source.size and not any(source.read(rest, _BLOCK)):
-        rest = source.data_from(rest + _BLOCK)
-    return rest >= source.size
 
 
 def _is_blank(data: bytes) -> bool:

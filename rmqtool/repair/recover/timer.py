@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.check.verify.timer import is_zero_from
 from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
@@ -180,7 +179,7 @@ def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.N
     """(offset of the file in the timer log, its sound units); updates `log` with their end."""
     import numpy as np
 
-    from rmqtool.storage.source import open_source
+    from rmqtool.storage.source import first_nonzero, open_source
 
     found: list[npt.NDArray[np.void]] = []
     source = open_source(file.path)
@@ -196,7 +195,7 @@ def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.N
             found.append(units[:count])
             end += count * _UNIT
         rest = source.read(end, _UNIT)
-        has_more = not any(rest) and not is_zero_from(source, end)
+        has_more = not any(rest) and first_nonzero(source, end, source.size) < source.size
     finally:
         source.close()
     log.units += end // _UNIT
