@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.broker.rules import TIMER_METRICS
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
@@ -355,8 +356,12 @@ def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
 
 def unread_config(layout: StoreLayout, rules: StartRules) -> tuple[str, ...]:
     """The config files on which a broker ends, because neither they nor their .bak can be parsed."""
+    conf = layout.broker_conf
+    has_timer = conf is None or conf.flag("timerWheelEnable", default=True)
     return tuple(
-        f"{FOLDER}/{name}" for name in rules.config_files if _loaded(layout, name).source == "failed"
+        f"{FOLDER}/{name}"
+        for name in rules.config_files
+        if (has_timer or name != TIMER_METRICS) and _loaded(layout, name).source == "failed"
     )
 
 

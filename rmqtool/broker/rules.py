@@ -1,8 +1,8 @@
 """The differences between the starts of the three brokers, as one table, and settings that affect a start.
 
-Source: spec 02 sections 1 to 5 and 17; BrokerController#initialize, DefaultMessageStore#load and #start,
-CommitLog#recoverNormally and #recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not
-modelled.
+Source: spec 02 sections 1 to 5 and 17; BrokerController#initialize, #recoverAndInitService, TimerMessageStore
+#load, DefaultMessageStore#load and #start, CommitLog#recoverNormally and #recoverAbnormally of 4.9.7, 5.3.3
+and 5.4.0. Brokers before 4.9 are not modelled.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class StartRules:
     combines: bool = False
 
 
+TIMER_METRICS = "timermetrics"
+"""The config file that is loaded with the timer: not with timerWheelEnable=false."""
 _CONFIG_FILES = (
     "topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json",
 )  # fmt: skip
@@ -86,7 +88,7 @@ _5_3 = StartRules(
     measures_after_dispatch=False, dispatches_at_start=False, has_batch_queues=True,
     makes_delay_queues=False, knows_delays=True,
     index_must_load=True, flushes_index=True, reads_rocksdb=True,
-    config_files=(*_CONFIG_FILES, "topicQueueMapping.json", "consumerOrderInfo.json"),
+    config_files=(*_CONFIG_FILES, "topicQueueMapping.json", "consumerOrderInfo.json", TIMER_METRICS),
 )  # fmt: skip
 _5_4 = replace(
     _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,

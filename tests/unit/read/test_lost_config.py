@@ -156,6 +156,24 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     assert out.splitlines()[-1] == "next      rmqtool problems CF02"
 
 
+def test_metrics_of_the_timer_that_cannot_be_parsed_end_a_start(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker of 5.4.0 was seen to end; to start with timerWheelEnable=false, and without a .bak."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    name = "config/timermetrics"
+    for path in (root / name, root / f"{name}.bak"):
+        path.write_text('{"dataVersion')
+    for line, ends in (("timerWheelEnable=true", True), ("timerWheelEnable=false", False)):
+        conf.write_text(line)
+        _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker-conf", conf)
+        unread = {row["broker"]: row["unread_config"] for row in json.loads(out)["predictions"]}
+        assert unread == {"4.9": [], "5.3": [name] * ends, "5.4": [name] * ends}
+    (root / f"{name}.bak").unlink()
+    _, out, _ = run(capsys, "recover", root, "--format", "json")
+    assert not any(row["unread_config"] for row in json.loads(out)["predictions"])
+
+
 def test_a_broker_in_its_first_seconds(store_copy: StoreCopy) -> None:
     """With abort, and none of the files that it writes by the clock, it was killed before it came to that."""
     root = store_copy("ok_540_small_ipv6")
