@@ -98,10 +98,10 @@ class Difference:
         """The number of messages that the longer log has after the end of the other; None if it is unknown.
 
         A batch record counts as one. Of a long range, whose records are not counted, the units of the queues
-        count, if they reach the end of the log.
+        count, if they reach the end of the log. Between two logs without a common range neither has a record.
         """
         log = self.log
-        if log is None or log.ahead is None:
+        if log is None or log.ahead is None or log.start > log.stop:
             return None
         side, place = (self.a, 0) if log.ahead == "a" else (self.b, 1)
         records = next(part.records for part in log.only if part.place == "after")

@@ -308,6 +308,19 @@ def test_messages_of_a_long_range_are_counted_by_the_queues(tmp_path: Path) -> N
     assert diff_of(tmp_path / "a", tmp_path / "b").messages_ahead is None
 
 
+def test_logs_without_a_common_range_are_ahead_by_bytes_only(
+    cases: Library, store_copy: Callable[[str], Path], capfd: Capture
+) -> None:
+    """What lies between the end of the one and the start of the other is in neither: nobody can count it."""
+    old, new = cases.path("ok_540_clean"), store_copy("torn_540_killed")
+    for path in sorted((new / "commitlog").iterdir())[:-2]:
+        path.unlink()
+    log = run(capfd, old, new)[1]["commit_log"]
+    before, after = log["only"]
+    assert before["physical_offset"] + before["length"] < after["physical_offset"] and after["records"]
+    assert (log["ahead"], log["ahead_messages"]) == ("b", None)
+
+
 def test_text_from_a_store_is_escaped(pair: Pair, capfd: Capture) -> None:
     """Names cannot drive a terminal."""
     for root, count in zip(pair, (1, 2), strict=True):
