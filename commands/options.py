@@ -336,8 +336,8 @@ class SelectionOptions(Group):
             "--grep",
             metavar="PATTERN",
             help="Include only messages whose body, once decompressed, matches this Python regular"
-            " expression anywhere; (?i) at its start ignores case. It is fast if"
-            " every match contains the same text: 'id=[0-9]+' is, '[0-9]{9}' is not.",
+            " expression anywhere; (?i) at its start ignores case. Slow are only ^, $, \\b, (?i) and the like"
+            " without a text that every match contains.",
         ),
     ] = None
     key: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, split_keys
-from rmqtool.log.string_ranges import Ranges, TextSet, bodies, contain
+from rmqtool.log.string_ranges import Ranges, TextSet, bodies, contain, gather
 from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
 from rmqtool.storage.buffers import Array
@@ -88,19 +89,49 @@ def body_mask(pattern: BodyPattern, stored: Ranges, flags: Array) -> Array:
         flags: the sysFlag of each body, shape (rows,); 0 for one that has been decompressed.
     """
     required = pattern.required
-    if required is None:
+    re2 = _re2_of(pattern) if required is None else None
+    is_open = (flags & COMPRESSED) != 0
+    if required is not None:
+        found = contain(stored, required.text, ignores_case=required.ignores_case)
+        rest = np.flatnonzero(is_open if required.is_all else is_open | found)
+    elif re2 is not None:
+        found = _matched_by_re2(stored, re2)
+        rest = np.flatnonzero(is_open)
+    else:
         found = np.zeros(len(stored), np.bool_)
         rest = np.arange(len(stored))
-    else:
-        found = contain(stored, required.text, ignores_case=required.ignores_case)
-        is_open = (flags & COMPRESSED) != 0
-        rest = np.flatnonzero(is_open if required.is_all else is_open | found)
     data = stored.data.data
     stops = stored.starts + stored.lengths
     for row in rest.tolist():
         part = data[int(stored.starts[row]) : int(stops[row])]
         found[row] = pattern.found_in_stored(part, int(flags[row]))
     return found
+
+
+@lru_cache(maxsize=16)
+def _re2_of(pattern: BodyPattern) -> str | None:
+    """`BodyPattern.re2`, unless RE2 refuses it: it limits repeats of repeats, and the size of a pattern."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pattern.re2
+    if found is not None:
+        try:
+            pc.match_substring_regex(pa.array([b""]), found)  # without a text it looks at nothing
+        except pa.ArrowInvalid:
+            return None
+    return found
+
+
+def _matched_by_re2(texts: Ranges, pattern: str) -> Array:
+    """Which texts RE2 finds a pattern in: bool, shape (rows,)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from rmqtool.message.column_arrays import binary_array
+
+    found = pc.match_substring_regex(binary_array(gather(texts), pa.binary()), pattern)
+    return np.array(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _properties(frames: Frames, places: Array) -> Iterator[bytes]:

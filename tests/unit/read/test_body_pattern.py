@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -142,6 +144,50 @@ def test_what_a_pattern_requires_is_in_every_match(flags: str, text: str, bodies
             has = required.text.lower() in data.lower() if required.ignores_case else required.text in data
             assert has or not found
             assert found or not (has and required.is_all)
+
+
+PARTS = (
+    "a", "b", "[0-9]", "[^a-c]", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", ".", r"\n", "[a-]", "[]x]",
+    "(ab|b)", "(?:a|)", "\u00e9", "[\u00e9-\u00fc]", r"\x00", r"[\d_]", r"[^\s\d]", r"\.", r"[\]]", "^",
+    r"\b", "$", "(?=a)",
+)  # fmt: skip
+REPEATS = ("", "*", "+", "?", "{2}", "{1,3}", "{,2}", "{2,}", "*?", "+?")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from(REPEATS)), min_size=1, max_size=4),
+    st.lists(st.text("ab0 9\n\0\u00c3\u00a9_-].\v\u0085\u00ffx", max_size=8), min_size=1, max_size=30),
+)
+def test_re2_finds_what_python_finds(parts: list[tuple[str, str]], texts: list[str]) -> None:
+    """Of any bytes, valid UTF-8 or not."""
+    try:
+        pattern = BodyPattern("".join(part + repeat for part, repeat in parts))
+    except UsageError:
+        return
+    if pattern.re2 is None:
+        return
+    data = [text.encode("latin-1") for text in texts]
+    found = pc.match_substring_regex(pa.array(data, pa.binary()), pattern.re2).to_pylist()
+    assert found == [pattern.found_in(each) for each in data]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_in_re2"),
+    [
+        ("[0-9a-f]{9}", True), (r"\d+|x", True), ("(a|bc)*?d.", True),
+        ("^[0-9]", False), (r"\b[0-9]", False), ("(?i)[a-f]", False), ("(?=a)[0-9]", False),
+        ("[0-9]{1001}", False), ("(?:[0-9]{900}){900}|x", True),
+    ],
+)  # fmt: skip
+def test_patterns_without_a_text_are_searched_by_re2(text: str, is_in_re2: bool) -> None:
+    """What it has not, or refuses, is left to Python."""
+    pattern = BodyPattern(text)
+    assert (pattern.re2 is not None) == is_in_re2
+    bodies = Ranges(
+        np.frombuffer(b"order 0123456789d x", np.uint8), np.array([0, 6]), np.array([6, 12], np.int32)
+    )
+    expected = [pattern.found_in(b"order "), pattern.found_in(b"0123456789d ")]
+    assert body_mask(pattern, bodies, np.zeros(2, np.int32)).tolist() == expected
 
 
 @given(
