@@ -23,6 +23,7 @@ from rmqtool.formats.remoting import ONE_WAY, Command, Frames, encode
 from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.net.context import Context, Refusal
+from rmqtool.net.ha_connection import Address
 from rmqtool.net.pulls import HeldPulls, Outcome, Pull, read_pull, run_pull, timed_out
 from rmqtool.net.requests import HANDLERS, PULLS, Needs, answer, error_answer, refused
 from rmqtool.net.view import View
@@ -523,5 +524,4 @@ class Connection(asyncio.Protocol):
 
 def _address(name: Any, named_port: int | None = None) -> str:
     host, port = name[:2] if isinstance(name, tuple) else ("", 0)
-    port = named_port or port
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(Address(host, named_port or port))
