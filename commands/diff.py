@@ -96,7 +96,7 @@ def diff(
     the other lacks; then neither is ahead. Then the output also has the command lines that carry over
     messages that only one store has, and says which committed offsets fit which store. If one log only
     continues the other, the output says by how many messages it is ahead, and has the command line that
-    carries these over, for the case that the other store is to stay.
+    carries these over, if you keep the other store.
 
     Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
     than the other, with 3 when a part could not be read. With --common one side may hold more: the

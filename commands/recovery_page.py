@@ -234,7 +234,7 @@ verdict      The stores differ. In 1 differing range only B is sound: A is
 Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and
 up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
 log reaches. Then the verdict says which store is ahead and by how many messages, and below it is the line
-that adds these to the other store, in case that one is to stay.
+that adds these to the other store, if that is the one that you keep.
 
 If a commit log file is missing or has the wrong size, and the slave or a backup has it, put that file back
 first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.
@@ -305,7 +305,7 @@ rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 \
 mqadmin topicStatus -n HOST:10911 -t Orders
 ```
 
-The dashboard also connects to the port that is lower by two, here 10909: a firewall must let both through.
+The dashboard also connects two ports below that, here to 10909: a firewall must let both through.
 
 Consumer groups continue at the offsets in the store. What they commit meanwhile is saved only in the file
 of `--offsets`, which has the layout of consumerOffset.json: a broker that is started later does not know

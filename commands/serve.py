@@ -95,7 +95,7 @@ VipChannel = Annotated[
     bool,
     typer.Option(
         "--vip-channel/--no-vip-channel",
-        help="Listen on the port below --port by two as well, as a broker does: the dashboard, and clients"
+        help="Also listen two ports below --port, as a broker does: the dashboard, and clients"
             " with vipChannelEnabled, connect there. Default: --vip-channel, unless --port is 0 or that port"
             " is in use.",
     ),
@@ -133,7 +133,7 @@ def serve(
     """Serve a store to RocketMQ clients, without a broker.
 
     Consumers, mqadmin and the dashboard connect to the port as to a name server, and get routes that name
-    the same port as the only broker. The dashboard also uses the port below it by two. Push, pull, lite and
+    the same port as the only broker. The dashboard also connects two ports below it. Push, pull, lite and
     orderly consumers read any topic, with tags and SQL92 filters, from committed offsets, from a time, or
     from the start. With --live, pull requests wait for new messages; without it none arrive.
 

@@ -55,7 +55,7 @@ class Names:
 
 
 def transfer_limits(max_messages: int) -> TransferLimits:
-    """Most of an answer to a pull, wherever its records lie."""
+    """The limits of an answer to a pull, the same for records in memory and on disk."""
     size = max(BROKER_LIMITS.memory_bytes, BROKER_LIMITS.disk_bytes // 8 * max_messages)
     return TransferLimits(size, max_messages, size, max_messages)
 

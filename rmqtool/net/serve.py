@@ -66,7 +66,7 @@ class Options:
         max_messages: most messages in the answer to a pull.
         metrics_port: the port of the metrics; None: none.
         tls: certificate and key files; None: no TLS.
-        vip_channel: listen on the port that is lower by two, too, if it is free and `port` is not 0.
+        vip_channel: also listen two ports below `port`, if that one is free and `port` is not 0.
         limits: what clients may take.
     """
 

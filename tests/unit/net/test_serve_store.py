@@ -286,7 +286,7 @@ def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
 
 @contextmanager
 def two_ports() -> Iterator[tuple[int, socket.socket]]:
-    """A port that is free, and a listener on the one below it by two."""
+    """A port that is free, and a listener two ports below it."""
     for _ in range(1000):
         with socket.socket() as lower, suppress(OSError):
             lower.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
