@@ -12,11 +12,20 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingBlocks
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, config_lost_sentence, cure, listed
-from rmqtool.errors import UsageError, worst_exit_code
+from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    LOG_NOT_FOUND,
+    OFFSETS_LOST,
+    by_name,
+    config_lost_sentence,
+    cure,
+    listed,
+    start_sentences,
+)
+from rmqtool.errors import RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
-from rmqtool.problems import Finding, Problem, ledger_cure
+from rmqtool.problems import BY_CODE, Finding, Problem, ledger_cure
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import parse_time, parse_zone
 
@@ -130,7 +139,8 @@ def verify(
         texts = [*_lost_as_a_whole(opened, present)]
         texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
         texts += _of_fillers(report, store)
-        texts += _next_texts(opened, store, counts, present)
+        is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
+        texts += _next_texts(opened, store, counts, present, is_unbounded=is_unbounded)
     for text in texts:
         writer.note(text)
     return worst_exit_code(*codes)
@@ -182,11 +192,16 @@ def _lost_as_a_whole(opened: Store, present: dict[str, Problem]) -> Iterator[str
 
 
 def _next_texts(
-    opened: Store, store: options.StoreOptions, counts: Counter[str], present: dict[str, Problem]
+    opened: Store,
+    store: options.StoreOptions,
+    counts: Counter[str],
+    present: dict[str, Problem],
+    *,
+    is_unbounded: bool,
 ) -> Iterator[str]:
     """Yield the command to run next, or what no command repairs and what that means.
 
-    `present` are the problems that were found.
+    `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read.
     """
     layout = opened.layout
     if layout.ledger is not None:
@@ -199,9 +214,12 @@ def _next_texts(
     line = cure(present, recover)
     if line == recover:
         copied = "" if opened.is_local else ", copied to a local disk"
+        said = list(_start_sentences(opened, present)) if is_store and is_unbounded else []
+        if said:
+            yield " ".join(said)
         if is_store:
             what = "before a broker starts, see what its start would do, and repair the store"
-            yield f"{what}{copied}: {recover}"
+            yield f"{'to see the plan of a repair' if said else what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
         yield f"no command repairs this; what to do by hand: {line}"
@@ -215,6 +233,28 @@ def _next_texts(
     for each in stays:
         by_hand = f". To repair it, {each.repair}" if each.repair else ""
         yield f"{each.code}: {each.reaction}{by_hand}"
+
+
+_START_LIMIT = 1 << 30  # bytes of the log that are read once more; more are for recover and doctor
+
+
+def _start_sentences(opened: Store, present: Iterable[str]) -> Iterator[str]:
+    """Yield what a start of the broker costs that wrote the store, if that takes a moment to see."""
+    from rmqtool.broker.predict import ScanTooLongError, predict_all
+    from rmqtool.read.lost_config import is_folder_lost
+
+    if opened.live or not opened.is_local:
+        return
+    try:
+        found = predict_all(opened, opened.written_by.candidates, scan_limit=_START_LIMIT)
+    except (ScanTooLongError, RmqtoolError):
+        return  # recover says why
+    yield from start_sentences(
+        [each.row() for each in found],
+        more=any(code.startswith("CL") and BY_CODE[code].severity == "error" for code in present),
+        offsets_lost=OFFSETS_LOST in present,
+        is_said=is_folder_lost(opened.layout),
+    )
 
 
 def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:

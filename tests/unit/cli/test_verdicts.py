@@ -191,12 +191,25 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
 def test_verify_does_not_lead_back_to_a_recover_that_repairs_nothing(torn_copy: Path, capfd: Capture) -> None:
     """What is left after the repair cannot be repaired: verify says so, and what it means."""
     _, _, err = run(capfd, "verify", torn_copy)
-    assert "and repair the store: rmqtool recover" in err
+    assert f"to see the plan of a repair: rmqtool recover {torn_copy}" in err
     assert run(capfd, "recover", torn_copy, "--apply")[0] == 0
     code, _, err = run(capfd, "verify", torn_copy)
     assert code == 1 and "rmqtool recover" not in err
     assert "recover cannot repair what is left; a broker may be started" in err
     assert "CL13: the broker drops" in err and "do not find the message" in err
+
+
+def test_verify_says_what_a_start_costs(cases: Library, capfd: Capture) -> None:
+    """In the words of recover; not where only a part is to be read."""
+    path = cases.path("bad_cl04_wrong_length")
+    _, _, err = run(capfd, "verify", path)
+    _, out, _ = run(capfd, "recover", path)
+    (said,) = (line for line in err.splitlines() if line.startswith("Do not start the broker yet."))
+    assert said.startswith("Do not start the broker yet. A start of 5.4 gives up 185 sound messages (104 of")
+    assert said.partition(" sound messages")[0] in verdict(out)
+    for some in (["--sample", "1/2"], ["--io-limit", "100M"]):
+        _, _, err = run(capfd, "verify", path, *some)
+        assert "before a broker starts, see what its start would do" in err and "A start of" not in err
 
 
 def test_a_damaged_archive_is_copied_first(torn_copy: Path, tmp_path: Path, capfd: Capture) -> None:
@@ -426,7 +439,7 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert cure(["UN01", "CL01"], "RECOVER") is None
     assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
     (root / "commitlog/stray").touch()
-    assert run(capfd, "verify", root)[2].endswith(f"and repair the store: rmqtool recover {root}\n")
+    assert run(capfd, "verify", root)[2].endswith(f"to see the plan of a repair: rmqtool recover {root}\n")
 
 
 def cut_log(root: Path) -> None:
