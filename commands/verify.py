@@ -22,7 +22,7 @@ from rmqtool.commands.verdicts import (
     listed,
     start_sentences,
 )
-from rmqtool.errors import RmqtoolError, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import BY_CODE, Finding, Problem, ledger_cure
@@ -104,21 +104,7 @@ def verify(
 
     writer = shown.writer()
     bounds = _bounds(selected.since, limit_bytes, sample, shown.tz)
-    report, codes, counts = Report(), {0}, Counter[str]()
-    ranges: list[tuple[int, int]] = []
-    topics: set[str] = set()
-    present: dict[str, Problem] = {}
-    severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
-
-    def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
-        for finding in findings:
-            codes.add(finding.problem.exit_code)
-            counts[finding.problem.severity] += 1
-            present[finding.problem.code] = finding.problem
-            _note_place(finding, ranges, topics)
-            if finding.problem.severity in severities:
-                yield finding.row()
-
+    report, seen = Report(), _Seen(severity)
     with store.open(quiet=shown.quiet) as opened:
         if not kernels.are_cached():
             writer.note(kernels.COMPILING)
@@ -135,15 +121,53 @@ def verify(
                 progress=bar.advance,
             )
             block = FindingBlocks(store.command, ledger_cure if opened.layout.ledger else None).lines
-            writer.write_rows(_shown(rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
-        texts = [*_lost_as_a_whole(opened, present)]
-        texts += [summary(report, counts), *_at_stake(opened, ranges, topics)]
+            writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
+        texts = [*_lost_as_a_whole(opened, seen.problems)]
+        texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += _of_fillers(report, store)
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
-        texts += _next_texts(opened, store, counts, present, is_unbounded=is_unbounded)
+        texts += _next_texts(opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded)
     for text in texts:
         writer.note(text)
-    return worst_exit_code(*codes)
+    return worst_exit_code(*seen.exit_codes)
+
+
+class _Seen:
+    """What the findings of a run add up to.
+
+    Args:
+        severity: the lowest one that is shown; the others count too.
+
+    Attributes:
+        exit_codes: of the problems, and 0.
+        counts: findings by severity.
+        problems: by code.
+        ranges: damaged parts of the log, [first, stop) in physical offsets.
+        topics: whose queues are wrong.
+    """
+
+    def __init__(self, severity: str) -> None:
+        self._severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        self.exit_codes = {EXIT_OK}
+        self.counts: Counter[str] = Counter()
+        self.problems: dict[str, Problem] = {}
+        self.ranges: list[tuple[int, int]] = []
+        self.topics: set[str] = set()
+
+    def rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
+        """The rows of the findings that are shown."""
+        from rmqtool.check.verify import damaged_ranges
+
+        for finding in findings:
+            problem, topic = finding.problem, finding.detail.get("topic")
+            self.exit_codes.add(problem.exit_code)
+            self.counts[problem.severity] += 1
+            self.problems[problem.code] = problem
+            self.ranges += damaged_ranges([finding])
+            if problem.severity == "error" and problem.code.startswith("CQ") and topic is not None:
+                self.topics.add(str(topic))
+            if problem.severity in self._severities:
+                yield finding.row()
 
 
 def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str, Any]]:
@@ -169,16 +193,6 @@ def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str,
 
 
 _ROWS_ALIKE = 5
-
-
-def _note_place(finding: Finding, ranges: list[tuple[int, int]], topics: set[str]) -> None:
-    """Note the damaged range of the log of an error, or the topic whose queue is wrong."""
-    from rmqtool.check.verify import damaged_ranges
-
-    ranges += damaged_ranges([finding])
-    topic = finding.detail.get("topic")
-    if finding.problem.severity == "error" and finding.problem.code.startswith("CQ") and topic is not None:
-        topics.add(str(topic))
 
 
 def _lost_as_a_whole(opened: Store, present: dict[str, Problem]) -> Iterator[str]:
