@@ -336,8 +336,8 @@ class SelectionOptions(Group):
             "--grep",
             metavar="PATTERN",
             help="Include only messages whose body, once decompressed, matches this Python regular"
-            " expression anywhere; (?i) at its start ignores case. Slow are only ^, $, \\b, (?i) and the like"
-            " without a text that every match contains.",
+            " expression anywhere; (?i) at its start ignores case. A pattern with ^, $, \\b or"
+            " (?i) is slow unless every match contains the same text.",
         ),
     ] = None
     key: Annotated[

@@ -253,7 +253,7 @@ _START_LIMIT = 1 << 30  # bytes of the log that are read once more; more are for
 
 
 def _start_sentences(opened: Store, present: Iterable[str]) -> Iterator[str]:
-    """Yield what a start of the broker costs that wrote the store, if that takes a moment to see."""
+    """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment."""
     from rmqtool.broker.predict import ScanTooLongError, predict_all
     from rmqtool.read.lost_config import is_folder_lost
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats import body
@@ -21,12 +21,24 @@ from rmqtool.formats.message import COMPRESSED, Message
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 
+_Read = TypeVar("_Read")
+
 
 @lru_cache(maxsize=16)
 def _compiled(text: str) -> re.Pattern[bytes]:
-    with warnings.catch_warnings():  # on what a later version of Python might read otherwise
+    return _quietly(re.compile, text)
+
+
+def _parsed(text: str) -> Any:
+    """The pattern as `re` takes it apart before it compiles it."""
+    return _quietly(import_module("re._parser").parse, text)
+
+
+def _quietly(read: Callable[[bytes], _Read], text: str) -> _Read:
+    """Read a pattern without the warnings on what a later version of Python might read otherwise."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return re.compile(text.encode("utf-8", "surrogateescape"))
+        return read(text.encode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +59,7 @@ class Required:
 @lru_cache(maxsize=16)
 def _required(text: str) -> Required | None:
     """The longest text that is in every match; None if there is none, or if the locale counts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parsed: Any = import_module("re._parser").parse(text.encode("utf-8", "surrogateescape"))
+    parsed = _parsed(text)
     if parsed.state.flags & re.LOCALE:
         return None
     longest, run, is_all = b"", b"", True
@@ -80,14 +90,12 @@ def _literals(items: Iterable[tuple[Any, Any]]) -> Iterator[int | None]:
 
 
 class _NotInRe2Error(Exception):
-    """A part of a pattern that RE2 has not, or understands in another way."""
+    """A part of a pattern that RE2 does not have, or understands in another way."""
 
 
 @lru_cache(maxsize=16)
 def _re2(text: str) -> str | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parsed: Any = import_module("re._parser").parse(text.encode("utf-8", "surrogateescape"))
+    parsed = _parsed(text)
     if parsed.state.flags:
         return None
     try:

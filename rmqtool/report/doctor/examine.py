@@ -127,7 +127,7 @@ def examine(
         _dispatch(found, is_live=is_live)
         found.missed = expired_unread(store)
         found.config_lost = is_folder_lost(store.layout)
-    # A start that fails on an unread config file is said by CF02, which says where the file can be had.
+    # CF02 reports a start that fails on an unread config file, and says where to get the file.
     unread = {each.path.removesuffix(".bak") for each in findings if each.problem.code == "CF02"}
     found.diagnoses = [
         each for each in found.diagnoses if each.name != "start_fails" or each.path not in unread

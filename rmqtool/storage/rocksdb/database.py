@@ -354,6 +354,12 @@ class _Cover:
         return self.highest(key) > sequence
 
 
+_NEEDED = {
+    "log number": "log_number", "last sequence number": "last_sequence", "next file number": "next_file",
+}  # fmt: skip
+"""What a MANIFEST must say, and the field of a version edit that says it."""
+
+
 class _Edits:
     """Applies version edits in order.
 
@@ -364,7 +370,7 @@ class _Edits:
     """
 
     def __init__(self, families: dict[int, _Family]) -> None:
-        self.lacking = {"log number", "last sequence number", "next file number"}
+        self.lacking = set(_NEEDED)
         self._families = families
         self._group: list[format_.VersionEdit] = []
 
@@ -377,9 +383,7 @@ class _Edits:
             return
         for each in self._group:
             _apply(self._families, each)
-            said = (each.log_number, each.last_sequence, each.next_file)
-            names = ("log number", "last sequence number", "next file number")
-            self.lacking -= {name for name, number in zip(names, said, strict=True) if number is not None}
+            self.lacking -= {what for what, field in _NEEDED.items() if getattr(each, field) is not None}
         self._group.clear()
 
 
