@@ -57,7 +57,7 @@ class Run:
     def command(self) -> list[str]:
         """The run that its number stands for."""
         return [
-            sys.executable, "-m", "pytest", "-q", "-n", str(WORKERS), "--dist", "worksteal",
+            sys.executable, "-m", "pytest", "-v", "-n", str(WORKERS), "--dist", "worksteal",
             "-p", "no:cacheprovider", "--basetemp", str(self.folder / "base"),
             f"--order-seed={self.number}", f"--hypothesis-seed={self.number}", *self.tests,
         ]  # fmt: skip
@@ -85,7 +85,7 @@ class Run:
     def end(self) -> bool:
         """Say how it ended; whether well. What it made goes."""
         assert self.process is not None
-        code, lines = self.process.returncode, self.log.read_text("utf-8", "replace").splitlines()
+        code, lines = self.process.returncode, self._lines()
         failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         say("ok    " if code == 0 else f"FAILED with {code}", self, lines[-1].strip("= "))
         for line in failed:
@@ -94,6 +94,15 @@ class Run:
         if code == 0:
             self.log.unlink()
         return code == 0
+
+    def stop(self) -> None:
+        """Say what has failed so far in a run that is not over."""
+        for line in self._lines():
+            if " FAILED " in line or " ERROR " in line:
+                say("stopped", self, line)
+
+    def _lines(self) -> list[str]:
+        return self.log.read_text("utf-8", "replace").splitlines()
 
     def __str__(self) -> str:
         return f"run {self.number}{', nohup' if self.is_below_nohup else ''}, load {os.getloadavg()[0]:.1f}"
@@ -114,6 +123,7 @@ def soak(runs: int, load: int, first: int, tests: list[str]) -> int:
         made = tempfile.TemporaryDirectory(prefix="rmqtool-soak-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
         going: list[tuple[Run, ExitStack]] = []
+        stack.callback(lambda: [run.stop() for run, _ in going])
         busy: list[ExitStack] = []
         while left or going:
             while left and len(going) < max(load // WORKERS, 1):
