@@ -152,14 +152,18 @@ def _read_columns(task: Dump, writer: Output) -> None:
     """Let large parts of the log be read as columns, where the output allows it."""
     from functools import partial
 
-    from rmqtool.report.dump.log import TABLE_FIELDS
+    from rmqtool.report.dump.log import GAP_FIELDS, OF_GAPS, TABLE_FIELDS
     from rmqtool.report.export.lines import CellMaker, LineMaker, can_be_lines
     from rmqtool.table import TABLE_BLOCK_ROWS
 
     names, form = writer.fields, task.form
     if not can_be_lines(task.store, names, form):
         return
-    if writer.line_format is not None:
+    if writer.line_format is not None and task.gaps:
+        names = GAP_FIELDS if names is None and writer.line_format == "csv" else names
+        more = {"first": OF_GAPS[:1]} if names is None else {"more": OF_GAPS}
+        task.lines = partial(LineMaker, names, form, writer.line_format, **more)
+    elif writer.line_format is not None:
         task.lines = partial(LineMaker, names, form, writer.line_format)
     elif writer.takes_cells:
         task.cells = partial(CellMaker, names or TABLE_FIELDS, form, TABLE_BLOCK_ROWS)

@@ -281,6 +281,13 @@ class DamageClassifier:
                 code = zeros_code(ends_log=False, is_whole_file=start == file.file_from_offset)
                 yield finding(code, event.file, start, event.length)
 
+    def between(self, event: LogGap) -> Iterator[Finding | Blank | TrailingZeros]:
+        """The finding on an event; a sound blank, and zeros that no finding covers, as they are."""
+        found = list(self(event))
+        yield from found
+        if not found and not isinstance(event, CorruptRange) and not self.is_covered(event):
+            yield event
+
     def _is_empty_after(self, blank: Blank) -> bool:
         """Whether nothing but zeros follows a blank in its file."""
         try:

@@ -145,7 +145,7 @@ class Frames:
         return Frames(self.rows.copy(), self.topics, self.data[:0].copy(), 0, self.file_from_offset)
 
     def copied(self) -> Frames:
-        """These records, which follow each other, with bytes of their own."""
+        """These records, by rising offset, with rows of their own and the bytes from first to last."""
         start, position = int(self.starts()[0]), self.physical_offset - self.file_from_offset
         data = self.data[start : start + self.end - self.physical_offset].copy()
         data.flags.writeable = False

@@ -43,6 +43,10 @@ class PickedFrames(Frames):
         found: Array = self.data_starts[np.searchsorted(self.places, self.rows["physical_offset"])]
         return found
 
+    def copied(self) -> PickedFrames:
+        """These records with rows of their own; the bytes were read for them."""
+        return replace(self, rows=self.rows.copy())
+
 
 def pick(
     source: ByteSource, *, file_from_offset: int, offsets: Array, sizes: Array, crc: bool, window: int

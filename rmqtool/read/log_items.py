@@ -12,7 +12,7 @@ from rmqtool.findings import Progress, ScanCounters
 from rmqtool.formats import body, properties
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of, log_missing
-from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
+from rmqtool.log.events import Blank, StoredMessage, TrailingZeros
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding, finding
 from rmqtool.read.selection import Selection
@@ -69,8 +69,9 @@ def log_items(
     read, for a broker is writing there. `progress` is called for every megabyte that was passed,
     `looked` counts every record.
 
-    With `pause`, a physical offset, the walk ends early with the first record that ends there or later.
-    `looked.paused` is then where that record ends, and a walk from there yields the rest.
+    With `pause`, a physical offset, the walk ends early with the first record that ends there or later;
+    backwards, with the first that begins there or earlier. `looked.paused` is then where that record ends,
+    backwards where it begins, and a walk from there yields the rest.
     """
     looked = ScanCounters() if looked is None else looked
     stop = end_of_selection(store, selection)
@@ -99,14 +100,12 @@ def log_items(
                     found = properties.decode(event.message.properties_bytes)
                     looked.batches.add(1, properties.batch_count(found))
                 yield event
-            if pause is not None and event.end >= pause:
-                looked.paused = event.end
+            at = event.physical_offset if reverse else event.end
+            if pause is not None and (at <= pause if reverse else at >= pause):
+                looked.paused = at
                 return
             continue
-        bad = list(judge(event))
-        if not bad and not isinstance(event, CorruptRange) and not judge.is_covered(event):
-            yield event
-        yield from bad
+        yield from judge.between(event)
     yield from files.passed(None)
 
 

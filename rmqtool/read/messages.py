@@ -25,7 +25,7 @@ from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.dispatch import dispatch_columns
-from rmqtool.log.events import LogGap
+from rmqtool.log.events import Blank, LogGap, TrailingZeros
 from rmqtool.log.frames import Frames
 from rmqtool.message.column_arrays import (
     BODY_COLUMNS,
@@ -297,10 +297,77 @@ def frame_batches(
 
     Batches without a selected record are left out. Findings on records are reported for selected ones.
     """
+    found: list[Finding] | None = None if report is None else []
+    for item in _frame_items(store, selection, access, crc, found, progress, looked):
+        if isinstance(item, FrameBatch):
+            if looked is not None:
+                looked.batches.add(*batch_records_of(item.frames, item.mask))
+            yield item
+        elif isinstance(item, Finding) and report is not None:
+            report(item)
+
+
+FrameItem = FrameBatch | Finding | Blank | TrailingZeros
+
+
+def frame_items(
+    store: Store,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+    *,
+    access: Access | None = None,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+) -> Iterator[FrameItem]:
+    """The batches of `frame_batches`, and in its place everything that lies between them.
+
+    These are findings, and as `log_items` has them blanks and zeros. Findings on records precede their batch.
+    `looked` does not count batch records.
+    """
+    return _frame_items(store, selection, access, True, [], progress, looked)
+
+
+def _frame_items(
+    store: Store, selection: Selection, access: Access | None, crc: bool, found: list[Finding] | None,
+    progress: Progress | None, looked: ScanCounters | None,
+) -> Iterator[FrameItem]:  # fmt: skip
+    """See `frame_items`; with `found` None nothing but batches."""
     access = plan_access(store, selection) if access is None else access
-    reading = Reading(store, selection, access, report, progress)
+    reading = Reading(store, selection, access, None if found is None else found.append, progress)
+    left = selection.limit
     with closing(RangeReader(store, selection, access, crc=crc, window=WINDOW, looked=looked)) as reader:
-        yield from _frames(reader, reading, access, selection.limit, looked)
+        reading.begin()
+        for each in access.ranges:
+            if left == 0:
+                return
+            reading.come_to(each.start)
+            for item in reader.items(each):
+                if left == 0:
+                    return
+                if isinstance(item, FrameBatch):
+                    places = np.flatnonzero(item.mask)
+                    if left is not None:
+                        item.mask[places[left:]] = False
+                        left -= min(left, len(places))
+                    if len(places):
+                        yield from _taken(found)
+                        if found is not None:
+                            yield from _record_findings(item.frames.rows, item.file, item.mask)
+                        yield item
+                elif isinstance(item, BytesScanned):
+                    reading.passed(item.count)
+                else:
+                    reading.come_to(item.physical_offset)
+                    yield from _taken(found)
+                    yield from reading.between(item)
+    reading.come_to(None)
+    yield from _taken(found)
+
+
+def _taken(found: list[Finding] | None) -> Iterator[Finding]:
+    """Yield the findings and empty the list."""
+    yield from found or ()
+    if found is not None:
+        found.clear()
 
 
 def batch_records_of(frames: Frames, mask: Array | None = None) -> tuple[int, int]:
@@ -310,34 +377,6 @@ def batch_records_of(frames: Frames, mask: Array | None = None) -> tuple[int, in
     if not len(places):
         return 0, 0
     return len(places), int(dispatch_columns(frames.at(places)).inner_count.clip(1).sum())
-
-
-def _frames(
-    reader: RangeReader, reading: Reading, access: Access, left: int | None, looked: ScanCounters | None
-) -> Iterator[FrameBatch]:
-    reading.begin()
-    for each in access.ranges:
-        reading.come_to(each.start)
-        for item in reader.items(each):
-            if left == 0:
-                return
-            if isinstance(item, FrameBatch):
-                places = np.flatnonzero(item.mask)
-                if left is not None:
-                    item.mask[places[left:]] = False
-                    left -= min(left, len(places))
-                if len(places):
-                    for wrong in _record_findings(item.frames.rows, item.file, item.mask):
-                        reading.report(wrong)
-                    if looked is not None:
-                        looked.batches.add(*batch_records_of(item.frames, item.mask))
-                    yield item
-            elif isinstance(item, BytesScanned):
-                reading.passed(item.count)
-            else:
-                reading.come_to(item.physical_offset)
-                reading.gap(item)
-    reading.come_to(None)
 
 
 def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterator[Finding]:

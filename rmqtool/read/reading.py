@@ -19,7 +19,7 @@ from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import DamageClassifier, FileFindings, log_missing, unreadable_range
-from rmqtool.log.events import Blank, LogGap
+from rmqtool.log.events import Blank, LogGap, TrailingZeros
 from rmqtool.log.frames import Frames
 from rmqtool.problems import Finding
 from rmqtool.read.access import Access, LogRange
@@ -195,6 +195,11 @@ class Reading:
         if self._report is not None:
             for each in self._judge(gap):
                 self._report(each)
+
+    def between(self, gap: LogGap) -> Iterator[Finding | Blank | TrailingZeros]:
+        """What `gap` would report; a sound blank and unused zeros as they are. Nothing where none reports."""
+        if self._report is not None:
+            yield from self._judge.between(gap)
 
     def report(self, found: Finding) -> None:
         """Report one finding."""

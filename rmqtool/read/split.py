@@ -17,7 +17,7 @@ import numpy as np
 from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.boundaries import QueueBoundaries, longest_keys
-from rmqtool.read.queue_units import QueueUnits
+from rmqtool.read.queue_units import QueueUnits, Units
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
@@ -61,6 +61,13 @@ def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | 
     return list(_pieces(access, groups))
 
 
+def pieces_back(store: Store, access: Access, *, target_bytes: int) -> Iterator[Access]:
+    """The pieces of `split`, the last one first; a range is divided when its turn comes."""
+    ranges = list(_pieces(access, [[each] for each in access.ranges] or [[]]))
+    for whole in reversed(ranges):
+        yield from reversed(split(store, whole, target_bytes=target_bytes))
+
+
 def _pieces(access: Access, groups: list[list[LogRange]]) -> Iterator[Access]:
     for number, group in enumerate(groups):
         start = access.start if number == 0 else group[0].start
@@ -81,6 +88,7 @@ class _Cuts:
         self._store = store
         self._units = QueueUnits(store.layout)
         self._wanted = access.queues
+        self._indexed = Units(np.array(access.offsets, np.int64), np.array(access.sizes, np.int64))
         self._files = {store.layout.relative(file.path): file for file in store.layout.commit_log}
         self._boundaries = QueueBoundaries(store)
 
@@ -88,18 +96,19 @@ class _Cuts:
         """The range in parts of about `target_bytes` that are read."""
         if each.via == "log":
             yield from self._of_log(each, target_bytes)
-        elif each.via == "queue":
-            yield from self._of_queues(each, target_bytes)
         else:
-            yield each
+            yield from self._of_places(each, target_bytes)
 
     def close(self) -> None:
         """Close the files of queues."""
         self._units.close()
 
-    def _of_queues(self, each: LogRange, target_bytes: int) -> Iterator[LogRange]:
+    def _of_places(self, each: LogRange, target_bytes: int) -> Iterator[LogRange]:
         try:
-            offsets, sizes = self._units.records(self._wanted, each.start, each.stop)
+            if each.via == "queue":
+                offsets, sizes = self._units.records(self._wanted, each.start, each.stop)
+            else:
+                offsets, sizes = self._indexed.between(each.start, each.stop)
         except (OSError, UnreadableError):
             yield each
             return

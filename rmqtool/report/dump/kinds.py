@@ -149,7 +149,7 @@ class Dump:
         """The reading of the messages that `listing` and `raw` show."""
         return MessageDump(
             self.store, self.selection, self.report,
-            reverse=self.reverse, progress=self.progress, looked=self.looked,
+            reverse=self.reverse, gaps=self.gaps, progress=self.progress, looked=self.looked,
         )  # fmt: skip
 
     def listing(self, what: What, part: Part) -> Listing:
@@ -203,14 +203,7 @@ class Dump:
                 return Listing(timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS)
 
     def _records(self) -> Listing:
-        rows: Iterator[Row | TextLines | TextColumns]
-        if self.gaps:
-            rows = log.message_rows(
-                self.store, self.selection, self.form, self.report,
-                reverse=self.reverse, gaps=self.gaps, progress=self.progress, looked=self.looked,
-            )  # fmt: skip
-        else:
-            rows = self.messages.rows(self.form, self.lines, self.cells)
+        rows = self.messages.rows(self.form, self.lines, self.cells)
         columns = log.GAP_FIELDS if self.gaps else log.FIELDS
         return Listing(rows, columns, partial(log.table_fields, gaps=self.gaps))
 

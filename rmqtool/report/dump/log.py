@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.log.damage import missing_range
-from rmqtool.log.events import StoredMessage, TrailingZeros
+from rmqtool.log.events import Blank, StoredMessage, TrailingZeros
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import OK, Row, RowFormat, blank_row, damage_row, message_row, zeros_row
 from rmqtool.problems import Finding
@@ -20,7 +20,10 @@ from rmqtool.read.store import Store
 from rmqtool.storage.out_of_reach import report_out_of_reach
 
 FIELDS = NAMES
-GAP_FIELDS = ("kind", "blank", *NAMES)
+OF_GAPS = ("kind", "blank")
+"""Fields that rows have besides those of messages where there are rows of gaps."""
+GAP_FIELDS = (*OF_GAPS, *NAMES)
+_RECORD = "record"
 TABLE_FIELDS = ("physical_offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
                 "status", "body")  # fmt: skip
 """The body is last: a table pads every other column to its longest cell."""
@@ -83,20 +86,39 @@ def message_rows(
             row = message_row(item.message, item.physical_offset, item.file, form)
             for each in record_findings(item, row.get("status", [OK])):
                 report(each)
-            yield {"kind": "record", **row} if gaps else row
-        elif isinstance(item, Finding):
+            yield record_row(row) if gaps else row
+            continue
+        if isinstance(item, Finding):
             report(item)
-            if gaps:
-                yield from _gap_rows(store, item)
-        elif isinstance(item, TrailingZeros):
-            if gaps:
-                yield {"kind": "zeros", **zeros_row(item.physical_offset, item.length, item.file)}
-        elif gaps:
-            yield {"kind": "blank", **blank_row(item.physical_offset, item.size, item.file)}
+        if gaps:
+            yield from rows_between(store, item)
 
 
-def _gap_rows(store: Store, item: Finding) -> Iterator[Row]:
-    """The row of a damaged range; none for a file whose size is wrong but which lacks nothing."""
+def record_row(row: Row) -> Row:
+    """The row of a record among rows of gaps."""
+    return {"kind": _RECORD, **row}
+
+
+def record_columns(count: int) -> dict[str, Any]:
+    """What `record_row` adds and what only gaps have, as Arrow columns of `count` records."""
+    import pyarrow as pa
+
+    return {"kind": pa.repeat(_RECORD, count), "blank": pa.nulls(count, pa.string())}
+
+
+def is_record(row: Row) -> bool:
+    """Whether a row is that of a record, not of what lies between two."""
+    return bool(row.get("kind", _RECORD) == _RECORD)
+
+
+def rows_between(store: Store, item: Finding | Blank | TrailingZeros) -> Iterator[Row]:
+    """The row of a range between records; none for a file whose size is wrong but which lacks nothing."""
+    if isinstance(item, TrailingZeros):
+        yield {"kind": "zeros", **zeros_row(item.physical_offset, item.length, item.file)}
+        return
+    if isinstance(item, Blank):
+        yield {"kind": "blank", **blank_row(item.physical_offset, item.size, item.file)}
+        return
     code, start, length = item.problem.code, item.physical_offset, item.length or 0
     if start is None:
         return

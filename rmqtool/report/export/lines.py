@@ -55,6 +55,7 @@ class LineMaker:
         form: how messages become rows; see `can_be_lines`.
         format: format of the lines.
         more: columns of the caller; without `names` they are the last ones.
+        first: columns of the caller before those of a message, only without `names`.
 
     Attributes:
         reads: columns that a batch must have.
@@ -62,8 +63,9 @@ class LineMaker:
     """
 
     def __init__(
-        self, names: Sequence[str] | None, form: RowFormat, format: LineFormat, more: Sequence[str] = ()
-    ) -> None:
+        self, names: Sequence[str] | None, form: RowFormat, format: LineFormat, more: Sequence[str] = (),
+        first: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         from rmqtool.report.export.columns import ColumnPlan
         from rmqtool.report.export.text import TextForm, csv_lines, json_lines
 
@@ -71,7 +73,7 @@ class LineMaker:
         of_message = None if names is None else [name for name in names if name not in more]
         body: BodyPart = "none" if form.body == "none" else "plain"
         self._plan = ColumnPlan.of(of_message, body, format, as_rows=True)
-        shown = (*self._plan.names, *more) if names is None else tuple(names)
+        shown = (*first, *self._plan.names, *more) if names is None else tuple(names)
         self._text = TextForm(shown, form.tz, shows_nulls=names is not None)
         self._make = json_lines if format == "jsonl" else csv_lines
         self.reads = self._plan.reads

@@ -26,6 +26,7 @@ from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump import log, messages
+from rmqtool.report.dump.log import GAP_FIELDS, OF_GAPS
 from rmqtool.report.export.lines import CellMaker, LineFormat, LineMaker, can_be_lines
 from tests.support.build_store import file_name, write_log
 from tests.support.dumps import SMALL, Dump
@@ -62,21 +63,32 @@ def never_small(monkeypatch: pytest.MonkeyPatch) -> None:
 class Both:
     """One selection of one store, read both ways; what they say about it is compared."""
 
-    def __init__(self, store: Store, selection: Selection) -> None:
+    def __init__(
+        self, store: Store, selection: Selection, *, reverse: bool = False, gaps: bool = False
+    ) -> None:
         self.store = store
         self.selection = selection
+        self.reverse, self.gaps = reverse, gaps
         self.told: list[Finding] = []
         self.expected: list[Finding] = []
         self.looked, self.counted = ScanCounters(), ScanCounters()
-        self.dump = messages.MessageDump(store, selection, self.told.append, looked=self.looked)
+        self.dump = messages.MessageDump(
+            store, selection, self.told.append, reverse=reverse, gaps=gaps, looked=self.looked
+        )
 
     def plain(self, form: RowFormat) -> list[dict[str, Any]]:
-        rows = log.message_rows(self.store, self.selection, form, self.expected.append, looked=self.counted)
+        rows = log.message_rows(
+            self.store, self.selection, form, self.expected.append,
+            reverse=self.reverse, gaps=self.gaps, looked=self.counted,
+        )  # fmt: skip
         return list(rows)
 
     def check_told(self) -> None:
-        """All that lies in what was read is told, in order, and nothing else."""
+        """All that lies in what was read is told, in order, and nothing else; backwards in any order."""
         access = self.dump.access
+        if self.reverse:
+            self.told.sort(key=str)
+            self.expected.sort(key=str)
         if access is None or access.bytes_read == access.bytes_total:
             assert [str(each) for each in self.told] == [str(each) for each in self.expected]
             assert self.looked.topics == self.counted.topics
@@ -145,6 +157,61 @@ def test_rows_and_findings_are_the_same(name: str, cases: Library, tmp_path: Pat
             both = Both(store, selection)
             assert list(both.dump.rows(form)) == both.plain(form), selection
             both.check_told()
+
+
+ORDERS = ({"reverse": True}, {"gaps": True}, {"reverse": True, "gaps": True})
+
+
+@pytest.mark.parametrize("name", [*SOME, *sample(QUEUES, 40)])
+def test_backwards_and_with_gaps(
+    name: str, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As rows and as lines, in pieces of a few records and in large ones."""
+    with opened(name, cases, tmp_path) as store:
+        due = due_of(store)
+        rows = Both(store, Selection()).plain(RowFormat(due_of=due))
+        for number, selection in chosen(rows, name, 4):
+            monkeypatch.setattr(messages, "_PIECE_BYTES", (2000, 50_000, 8 << 20)[number % 3])
+            order = ORDERS[(number + crc32(name.encode())) % len(ORDERS)]
+            each = FORMS[number % len(FORMS)]
+            form = RowFormat(body=each.body, names=each.names, body_limit=each.body_limit, due_of=due)
+            both = Both(store, selection, **order)
+            assert list(both.dump.rows(form)) == both.plain(form), (selection, order)
+            both.check_told()
+            format: LineFormat = ("jsonl", "csv")[number % 2]
+            names: tuple[str, ...] | None = (None, ("topic", "kind", "body", "blank"), None)[number % 3]
+            names = GAP_FIELDS if names is None and format == "csv" else names
+            form = RowFormat(due_of=due)
+            more: dict[str, Any] = {"more": OF_GAPS} if names is not None else {}
+            if names is None and "gaps" in order:
+                more = {"first": OF_GAPS[:1]}
+            elif "gaps" not in order:
+                names, more = None if names is None else ("topic", "body"), {}
+            made = partial(LineMaker, names, form, format, **more)
+            both = Both(store, selection, **order)
+            found = [
+                bytes(row.data) if isinstance(row, TextLines) else shown(row, names, format)
+                for row in both.dump.rows(form, made)
+            ]
+            assert b"".join(found) == b"".join(shown(row, names, format) for row in both.plain(form))
+            both.check_told()
+
+
+def shown(row: dict[str, Any], names: tuple[str, ...] | None, format: LineFormat) -> bytes:
+    """The line of a row with these columns."""
+    if names is not None and format == "jsonl":
+        row = {name: row.get(name) for name in names}
+    return line_of(row, names or NAMES, format)
+
+
+def test_backwards_the_plain_part_and_the_rest_tell_once(cases: Library) -> None:
+    """That a file is too short is told before its last record, and not again by the pieces before."""
+    form = RowFormat(names=("physical_offset",))
+    with Store.open(cases.path("bad_cl21_wrong_size_file")) as store:
+        both = Both(store, Selection(limit=200), reverse=True)
+        assert list(both.dump.rows(form)) == both.plain(form)
+        both.check_told()
+        assert both.dump.access is not None and "CL21" in {each.problem.code for each in both.told}
 
 
 def test_a_torn_last_record_that_a_queue_leads_to(cases: Library, tmp_path: Path) -> None:
