@@ -82,6 +82,19 @@ class Places:
         self.check_folder(path.parent)
         return path
 
+    def folder(self, name: str) -> Path:
+        """The folder that a manifest names: of files of the store, above one of the log, or `.`, the root.
+
+        Raises as `checked`.
+        """
+        if name == ".":
+            return self.root
+        is_above = not name.startswith("/") and any(top.startswith(f"{name}/") for top in self._tops)
+        if not (name and is_above):
+            return self.checked(f"{name}/-").parent
+        self.check_folder(self.root / name)
+        return self.root / name
+
     def check_folder(self, folder: Path) -> None:
         """Raise as `checked` unless a folder, and every one above it in the store, is one or missing."""
         if folder in self._plain or folder == self.root:

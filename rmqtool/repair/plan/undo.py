@@ -279,7 +279,7 @@ class _Undo:
 
     def _folder(self, name: str) -> Path:
         """A folder of the manifest. Raises RefusedError for one that does not belong to the store."""
-        return self._places.root if name == "." else self._places.checked(f"{name}/-").parent
+        return self._places.folder(name)
 
     def _end(self) -> None:
         changes.remove_tree(self._staging)

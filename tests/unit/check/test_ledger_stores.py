@@ -266,6 +266,9 @@ def test_queues_and_index_are_rebuilt(name: str, cases: Library, tmp_path: Path)
     assert not codes_of(store)
     assert (store / "dledger-n0/data/00000000000000000000").read_bytes() == kept
     assert not (store / "commitlog").exists() and not list(store.rglob("rmqtool-repair"))
+    (backup,) = tmp_path.glob("store.rmqtool-backup-*")
+    assert main(["recover", str(store), "--undo", str(backup)]) == EXIT_OK
+    assert not any(path.exists() for path in queues) and "CQ01" in codes_of(store)
 
 
 # damage
