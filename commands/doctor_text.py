@@ -75,7 +75,9 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         yield from start_sentences(
             _predictions(starts), more=bool(found.lost), offsets_lost=is_lost, is_said=found.config_lost
         )
-    elif any(each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses):
+    elif any(start.error is not None for start in starts) or any(
+        each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses
+    ):
         yield "Do not start the broker before you have read what follows."
     else:
         yield "Whether a start loses messages was not looked at."

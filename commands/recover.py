@@ -15,7 +15,14 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
-from rmqtool.commands.verdicts import LOG_MISSING, cure, of_recover, of_repair, verdict_lines
+from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    config_that_ends,
+    cure,
+    of_recover,
+    of_repair,
+    verdict_lines,
+)
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
@@ -387,7 +394,7 @@ def _merged(of_broker: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _starts_up(row: Row) -> bool:
-    return row["loads"] and not row["unread_config"]
+    return row["loads"] and config_that_ends(row) is None
 
 
 def _outcome(row: Row) -> str:

@@ -92,7 +92,7 @@ def usage_text(usage: Sequence[Row], shown: int = 5) -> str:
 _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 
 
-def cure(codes: Iterable[str], recover: str) -> str | None:
+def cure(codes: Iterable[str], recover: str, copy: str | None = None) -> str | None:
     """Return the command line for findings with these codes: that repairs them, or else explains one.
 
     `recover` is the command line of recover, which also does all that rebuild does. Where no command repairs
@@ -206,14 +206,32 @@ def start_sentences(
         yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
+    yield from _config_cures(predictions)
     if offsets_lost and not is_said:
         yield f"But {OFFSETS_ARE_LOST[0].lower()}{OFFSETS_ARE_LOST[1:]}" if safe else OFFSETS_ARE_LOST
 
 
+def config_that_ends(row: Row) -> Row | None:
+    """Return the part of the configuration on which a predicted start ends; None if it does not."""
+    return next((each for each in row["unread_config"] if each["ends"]), None)
+
+
+def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
+    """Yield what to do, once, about parts of the configuration that brokers cannot read."""
+    found = {each["path"]: each["problem"] for row in predictions for each in row["unread_config"]}
+    if found:
+        more = listed([f"rmqtool problems {code}" for code in dict.fromkeys(found.values())])
+        yield (
+            f"Copy {listed(list(found))} from a backup, the old host or a slave while the broker is stopped;"
+            f" {more} says more."
+        )
+
+
 def cost_of_start(row: Row) -> str:
     """Return what a predicted start would cost; an empty text if nothing."""
-    if row["unread_config"]:
-        return f"fails: neither {row['unread_config'][0]} nor its .bak can be parsed"
+    ending = config_that_ends(row)
+    if ending is not None:
+        return f"fails: {ending['reason']}"
     if row["crashes"]:
         return "runs out of memory"
     if not row["loads"]:
@@ -221,7 +239,7 @@ def cost_of_start(row: Row) -> str:
         return f"fails: {row['load_error'] if path is None else f'it does not load {path}'}"
     if row["hangs"]:
         return "hangs"
-    parts = []
+    parts = [f"does not read a part of {each['path']}" for each in row["unread_config"]]
     if row["messages_abandoned"]:
         first, last = row.get("first_abandoned_time"), row.get("last_abandoned_time")
         times = f", stored {span(first, last)}" if first and last else ""

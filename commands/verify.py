@@ -236,7 +236,12 @@ def _next_texts(
             yield f"{'to see the plan of a repair' if said else what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
-        yield f"no command repairs this; what to do by hand: {line}"
+        may_end = is_store and is_unbounded and present.keys() & {"CF02", "RD10"}  # the configuration
+        costs = " ".join(_start_sentences(opened, present)) if may_end else ""
+        if costs:
+            yield costs
+        if line not in costs:
+            yield f"no command repairs this; what to do by hand: {line}"
         return
     if not is_store or not opened.is_local:
         return

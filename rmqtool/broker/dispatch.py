@@ -39,6 +39,8 @@ from rmqtool.storage.profile import Profile
 from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
+    from rmqtool.errors import FormatError
+
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -89,6 +91,10 @@ class Folder:
         changed: (queue, offset of the file) of files whose bytes change, including new ones.
         shifted: queues with units at another place than their queue offset.
         held: the queue offsets of the records passed to `QueueDispatch.hold`.
+        racing: queues in RocksDB that keep their old ends if the thread is faster that writes dispatched
+            units: their end then hides from the cut that there is something to cut.
+        stale: queues in RocksDB that keep units of records that the log has lost.
+        unread: damaged blocks of units: RocksDB opens the database, and fails when it reads them.
     """
 
     def __init__(
@@ -107,6 +113,9 @@ class Folder:
         self.changed: set[tuple[QueueKey, int]] = set()
         self.shifted: set[QueueKey] = set()
         self.held = Held()
+        self.racing: set[QueueKey] = set()
+        self.stale: set[QueueKey] = set()
+        self.unread: list[FormatError] = []
         self._files = open_files
         self._is_batch = is_batch
         self._unit = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE

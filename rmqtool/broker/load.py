@@ -172,15 +172,13 @@ def _open_database(loaded: Loaded, layout: StoreLayout) -> None:
 
     Without CURRENT RocksDB makes one too, but not where a write-ahead log lies (DBImpl#Recover).
     """
-    from rmqtool.broker.rocksdb import database_error
-
     part = queues_part(layout.not_written)
     if layout.rocksdb is None:
         files = () if part is None else tuple(path.name for path, _ in Listing().files(part.path))
         if part is not None and (CURRENT in files or any(name.endswith(".log") for name in files)):
             loaded.fails(f"RocksDB cannot open the consume queues: {part.reason}", part.path)
         return
-    error = database_error(layout.rocksdb)
+    error = layout.rocksdb.database.opening_error()
     if error is not None:
         path = layout.rocksdb.folder if error.path is None else Path(error.path)
         loaded.fails(f"RocksDB cannot open the consume queues: {error.message}", path)

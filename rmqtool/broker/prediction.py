@@ -7,20 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.broker.rules import TIMER_METRICS
+from rmqtool.broker.config import UnreadConfig, loaded_config
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
-from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.storage.config_files import FOLDER
 from rmqtool.storage.layout import StoreLayout, can_be_folder
-from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:
     from rmqtool.broker.dispatch import Folder
     from rmqtool.broker.load import QueueKey
     from rmqtool.broker.queues import QueueState
-    from rmqtool.broker.rules import StartRules
     from rmqtool.broker.start import BrokerStart
 
     Spans = Mapping[tuple[QueueKey, bool], tuple[int, int]]
@@ -109,8 +105,8 @@ class Prediction:
         loads: whether load() succeeds. The other fields are also set if load() fails late.
         load_error: why it fails.
         load_path: the file or folder on which it fails.
-        unread_config: config files that can be parsed neither themselves nor as .bak: the broker does not
-            start, whatever load() does.
+        unread_config: parts of the configuration that the broker cannot read. Where one ends it, the broker
+            does not start, whatever load() does.
         hangs: start() never returns (4.x, at a gap of the log).
         hangs_at: the physical offset where it hangs.
         crashes: the process ends with an OutOfMemoryError (4.x).
@@ -152,7 +148,7 @@ class Prediction:
     loads: bool
     load_error: str | None
     load_path: str | None
-    unread_config: tuple[str, ...]
+    unread_config: tuple[UnreadConfig, ...]
     hangs: bool
     hangs_at: int | None
     crashes: bool
@@ -190,6 +186,11 @@ class Prediction:
         """The number of queues that are empty or missing afterwards although the log holds their messages."""
         return sum(queue.lost for queue in self.queues.values())
 
+    @property
+    def config_that_ends(self) -> UnreadConfig | None:
+        """The part of the configuration on which the broker ends; None if it does not end before load()."""
+        return next((each for each in self.unread_config if each.ends), None)
+
     def row(self) -> dict[str, Any]:
         """As JSON."""
         names = (
@@ -203,7 +204,8 @@ class Prediction:
         row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
         row["last_abandoned_timestamp_ms"] = self.last_abandoned_timestamp
         row["topics_abandoned"] = dict(self.topics_abandoned)
-        for name in ("unread_config", "log_files_deleted", "empty_files_deleted", "index_files_deleted",
+        row["unread_config"] = [each.row() for each in self.unread_config]
+        for name in ("log_files_deleted", "empty_files_deleted", "index_files_deleted",
                      "files_deleted", "files_made", "files_changed", "notes"):  # fmt: skip
             row[name] = list(getattr(self, name))
         row["queues"] = [queue.row() for queue in self.queues.values()]
@@ -240,7 +242,7 @@ def prediction_of(start: BrokerStart, before: Spans, in_database: Spans) -> Pred
         loads=start.error is None,
         load_error=start.error,
         load_path=name(start.error_path) if start.error_path is not None else None,
-        unread_config=unread_config(world.layout, rules),
+        unread_config=start.unread_config,
         hangs=start.hangs,
         hangs_at=start.hangs_at,
         crashes=start.crashes,
@@ -354,30 +356,12 @@ def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
     return gone - again, made - again, (changed - made - gone) | again
 
 
-def unread_config(layout: StoreLayout, rules: StartRules) -> tuple[str, ...]:
-    """The config files on which a broker ends, because neither they nor their .bak can be parsed."""
-    conf = layout.broker_conf
-    has_timer = conf is None or conf.flag("timerWheelEnable", default=True)
-    return tuple(
-        f"{FOLDER}/{name}"
-        for name in rules.config_files
-        if (has_timer or name != TIMER_METRICS) and _loaded(layout, name).source == "failed"
-    )
-
-
-def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
-    """Return the content that a broker reads from a config file and its .bak."""
-    names = (name, f"{name}.bak")
-    file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
-    return config_json.load_with_bak(file, bak)
-
-
 def _beyond(
     layout: StoreLayout, queues: Mapping[tuple[str, int], QueuePrediction]
 ) -> tuple[OffsetBeyond, ...]:
     """Consumer offsets after the end of their queue; those of missing queues are left out."""
     try:
-        offsets = config_json.consumer_offsets(_loaded(layout, "consumerOffset.json").document)
+        offsets = config_json.consumer_offsets(loaded_config(layout, "consumerOffset.json").document)
     except FormatError:
         return ()  # verify reports it; the broker does not start, or starts with an empty table
     return tuple(
@@ -430,13 +414,7 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
                 "light queues get units as from a broker with enableMultiDispatch set: --broker-conf settles"
                 " whether it is"
             )
-    for part in start.world.layout.unsupported:
-        if part.what == "config" and part.reason:
-            name = start.world.layout.relative(part.path)
-            notes.append(
-                f"the configuration in {name} cannot be read ({part.reason}): the broker ends before load(),"
-                " or starts without a part of it"
-            )
+    notes += (f"{each.reason}: the broker starts without it" for each in start.unread_config if not each.ends)
     if start.crashes:
         notes.append("checkCRCOnRecover does not help: the size is allocated before anything is compared")
     return notes
@@ -466,7 +444,7 @@ def _notes_on_rocksdb(start: BrokerStart) -> Iterator[str]:
     unread = {
         (str(each.path), each.physical_offset)
         for folder in start.dispatch.folders()
-        for each in getattr(folder, "unread", ())
+        for each in folder.unread
     }
     if unread:
         path, offset = min(unread, key=str)
@@ -521,15 +499,13 @@ def _notes_on_ends(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction
     """
     assert start.dispatch is not None
     served = start.folders(served=True)
-    with_gaps = _named(
-        key for each in served for key, state in each.states.items() if len(getattr(state, "served", ())) > 1
-    )
+    with_gaps = _named(key for each in served for key, state in each.states.items() if len(state.served) > 1)
     if with_gaps:
         yield (
             f"queues in RocksDB that lack units between others{with_gaps}: a consumer that comes to such a"
             " gap begins again at the start of the queue, and never passes it"
         )
-    stale = _named(key for each in served for key in getattr(each, "stale", ()))
+    stale = _named(key for each in served for key in each.stale)
     if stale:
         yield (
             f"queues in RocksDB that keep units of lost records{stale}: their consumers get the bytes that"
@@ -544,7 +520,7 @@ def _notes_on_ends(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction
     assigns = not start.combines or settings.serves_from_rocksdb == settings.assigns_from_rocksdb
     if used and assigns:  # else another side gives the queue offsets than serves
         yield f"queues whose next messages get queue offsets that messages in the log have{used}"
-    racing = _named(key for each in start.dispatch.folders() for key in getattr(each, "racing", ()))
+    racing = _named(key for each in start.dispatch.folders() for key in each.racing)
     if racing:
         yield (
             f"queues in RocksDB that may keep the ends of lost records{racing}: that depends on which thread"

@@ -86,22 +86,12 @@ class RocksdbState(QueueState):
 
 
 class RocksdbFolder(Folder):
-    """All queues in RocksDB, and the units that dispatch would add; `queues` is None without a database.
-
-    Attributes:
-        racing: queues that keep their old ends if the thread is faster that writes dispatched units: their
-            end then hides from the cut that there is something to cut.
-        stale: queues that keep units of records that the log has lost.
-        unread: damaged blocks of units: RocksDB opens the database, and fails when it reads them.
-    """
+    """All queues in RocksDB, and the units that dispatch would add; `queues` is None without a database."""
 
     def __init__(
         self, layout: StoreLayout, open_files: OpenFiles, topics: Topics, queues: RocksdbQueues | None
     ) -> None:
         self.queues = queues
-        self.racing: set[QueueKey] = set()
-        self.stale: set[QueueKey] = set()
-        self.unread: list[FormatError] = []
         states: dict[QueueKey, QueueState] = {}
         if queues is not None:
             use(queues)
@@ -283,14 +273,3 @@ def _from(first: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _count(ranges: list[tuple[int, int]]) -> int:
     return sum(stop - first for first, stop in ranges)
-
-
-def database_error(queues: RocksdbQueues) -> FormatError | None:
-    """Why a broker cannot open the database; None if it can."""
-    try:
-        for name in queues.database.families:
-            for file in queues.database.families[name].files:
-                queues.database.table(file)
-    except FormatError as error:
-        return error
-    return None

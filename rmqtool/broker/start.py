@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rmqtool.broker.config import unread_config
 from rmqtool.broker.dispatch import Folder, QueueDispatch, Topics
 from rmqtool.broker.extension import Extensions, check_extension
 from rmqtool.broker.index import IndexBuild
@@ -268,10 +269,12 @@ class BrokerStart:
         combines: the queues are written twice.
         initialized: number of queues in RocksDB that get the ends of the files.
         parted: queues that end elsewhere in files than in RocksDB, which gives the queue offsets.
+        unread_config: parts of the configuration that the broker cannot read.
     """
 
     def __init__(self, world: StartInputs, rules: StartRules) -> None:
         self.world, self.rules = world, rules
+        self.unread_config = unread_config(world.layout, rules)
         self.loaded: Loaded = load(
             world.layout, rules, world.is_batch_topic, world.settings, extended=world.extended
         )

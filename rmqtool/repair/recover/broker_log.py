@@ -31,11 +31,12 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
         RefusedError: the start would fail or hang.
         UnreadableError: the log cannot be read.
     """
-    if found.unread_config:
+    ending = found.config_that_ends
+    if ending is not None:
         raise RefusedError(
-            f"a start of {found.broker} would fail: neither this file nor its .bak can be parsed",
-            path=found.unread_config[0],
-            hint="rmqtool problems CF02 says how to repair it",
+            f"a start of {found.broker} would fail: {ending.reason}",
+            path=ending.path,
+            hint=f"rmqtool problems {ending.problem} says how to repair it",
         )
     if not (found.loads or found.crashes) and found.load_path is None:  # settings may be the cause, or queues
         raise RefusedError(

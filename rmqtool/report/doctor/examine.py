@@ -122,16 +122,12 @@ def examine(
     if store.layout.kind == "store":
         ranges = damaged_ranges(findings)
         found.lost = (topics_at_stake(store, ranges) or {}) if ranges else {}
-        add_starts(store, found, budget.left if walk is None else read_limit, is_live=is_live)
+        left, reported = budget.left if walk is None else read_limit, {each.path for each in findings}
+        add_starts(store, found, left, is_live=is_live, reported=reported)
         add_disk(store, found, now_ms, is_live=is_live)
         _dispatch(found, is_live=is_live)
         found.missed = expired_unread(store)
         found.config_lost = is_folder_lost(store.layout)
-    # CF02 reports a start that fails on an unread config file, and says where to get the file.
-    unread = {each.path.removesuffix(".bak") for each in findings if each.problem.code == "CF02"}
-    found.diagnoses = [
-        each for each in found.diagnoses if each.name != "start_fails" or each.path not in unread
-    ]
     found.diagnoses += of_findings(store, findings, is_live=is_live)
     found.diagnoses += _unread(store, found, {each.path for each in findings})
     found.diagnoses += _expired(store, found.missed)

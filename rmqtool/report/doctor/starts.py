@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from rmqtool.broker.config import unread_config
 from rmqtool.broker.predict import (
     Prediction,
     ScanTooLongError,
@@ -12,19 +13,23 @@ from rmqtool.broker.predict import (
     log_bytes,
     predict_all,
 )
-from rmqtool.broker.prediction import unread_config
 from rmqtool.broker.rules import rules_of
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
 from rmqtool.sizes import format_size
+from rmqtool.storage.config_files import FOLDER
 
 _NO_SERVICE = "no client can send or consume"
-_UNREAD = "neither the file nor its .bak can be parsed"
 
 
-def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) -> None:
-    """Add what the start of each broker would do, as far as `left` bytes may be read for it."""
+def add_starts(
+    store: Store, found: Examination, left: int, *, is_live: bool, reported: Collection[str] = ()
+) -> None:
+    """Add what the start of each broker would do, as far as `left` bytes may be read for it.
+
+    `reported` are the paths of findings: one on the configuration says itself that a start fails.
+    """
     what, command = "what a broker's start would do", ("rmqtool", "recover", STORE)
     if is_live:
         found.omissions.append(Omission(what, "a broker is using the store"))
@@ -41,8 +46,8 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
     for broker, failure in failures.items():
         prediction = predictions.get(broker)
         unread = next(iter(unread_config(store.layout, rules_of(broker))), None)
-        if unread is not None:
-            found.starts.append(Start(broker, _UNREAD, unread, prediction))
+        if unread is not None and unread.ends:
+            found.starts.append(Start(broker, unread.reason, unread.path, prediction))
         elif prediction is not None:
             found.starts.append(Start(broker, prediction.load_error, prediction.load_path, prediction))
         else:
@@ -55,7 +60,7 @@ def add_starts(store: Store, found: Examination, left: int, *, is_live: bool) ->
         found.omissions.append(
             Omission(f"what a start of broker {listed(unknown)} would do", reason, command)
         )
-    found.diagnoses += _of_starts(store, found.starts)
+    found.diagnoses += _of_starts(store, found.starts, reported)
 
 
 def _predictions(store: Store, all_brokers: Sequence[str], left: int) -> dict[str, Prediction]:
@@ -77,7 +82,7 @@ def _predictions(store: Store, all_brokers: Sequence[str], left: int) -> dict[st
     return done
 
 
-def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
+def _of_starts(store: Store, starts: Sequence[Start], reported: Collection[str]) -> Iterator[Diagnosis]:
     """One diagnosis for each way in which a start goes wrong, with the brokers that go that way.
 
     Only the brokers that may have written the store count: what others would do does not matter to it.
@@ -85,7 +90,7 @@ def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
     own = store.written_by.candidates
     ways: dict[tuple[str, str, str, str], list[str]] = {}
     for start in (each for each in starts if each.broker in own):
-        for way in _ways(start):
+        for way in _ways(start) if not _is_reported(start, reported) else ():
             ways.setdefault(way, []).append(start.broker)
     for (name, path, message, cost), brokers in ways.items():
         yield Diagnosis(
@@ -100,6 +105,14 @@ def _of_starts(store: Store, starts: Sequence[Start]) -> Iterator[Diagnosis]:
             command=("rmqtool", "recover", STORE),
             detail={"brokers": brokers},
         )
+
+
+def _is_reported(start: Start, reported: Collection[str]) -> bool:
+    """Whether a start fails on a part of the configuration, a file or a folder, that a finding names."""
+    if start.error is None or start.path is None or not start.path.startswith(f"{FOLDER}/"):
+        return False
+    names = (start.path, f"{start.path}.bak")
+    return any(path in names or path.startswith(f"{start.path}/") for path in reported)
 
 
 def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:

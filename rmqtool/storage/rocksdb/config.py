@@ -27,7 +27,7 @@ from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import open_file, read_head
 from rmqtool.storage.random_file import RandomFile
 from rmqtool.storage.rocksdb.database import Database
-from rmqtool.storage.rocksdb.table import as_unreadable
+from rmqtool.storage.rocksdb.table import as_unreadable, split_key
 from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, mounted, status_of
 from rmqtool.storage.unsupported import has_database
 
@@ -218,6 +218,40 @@ class RocksdbConfig(Storage):
 
     def close(self) -> None:
         """See Storage. Nothing stays open."""
+
+
+def ending_error(folder: Path) -> InputError | None:
+    """Why a broker ends that has the database of its configuration in `folder`; None if it starts.
+
+    Args:
+        folder: of one of the databases of v1, or of that of v2.
+    """
+    versions = {_SINGLE: [version for _, version in _FAMILIES.values()], _V2: []}
+    database = Database(folder)
+    try:
+        error = database.opening_error()
+        if error is not None:
+            return error
+        for family in versions.get(folder.name, [_VERSION]):
+            _read_version(database, family)
+    except InputError as error:
+        return error
+    finally:
+        database.close()
+    return None
+
+
+def _read_version(database: Database, family: str) -> None:
+    """Read the version as RocksDB does: where the newest is. Raises FormatError, UnreadableError."""
+    key = format_.VERSION_KEY
+    if family not in database.families or database.changes(family, key, key + b"\0"):
+        return
+    files = database.families[family].files  # each holds this key alone
+    newest = max(files, key=lambda file: split_key(file.smallest)[1], default=None)
+    if newest is not None:
+        table = database.table(newest)
+        for number in table.blocks_of(key, key + b"\0"):
+            database.entries(table, number)
 
 
 class _Text:

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
 
-from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
+from rmqtool.errors import FormatError, InputError, RmqtoolError, UnreadableError
 from rmqtool.formats import rocksdb as format_
 from rmqtool.formats.rocksdb import DELETE, PUT, RANGE_DELETE, SINGLE_DELETE, TableFile
 from rmqtool.lazy_pattern import pattern
@@ -107,6 +107,16 @@ class Database:
             self._files.close()
             self._tables, self._covers, self.damage = {}, {}, []
             self._kept, self._kept_bytes = OrderedDict(), 0
+
+    def opening_error(self) -> InputError | None:
+        """Why RocksDB cannot open the database, which reads the head of every table; None if it can."""
+        try:
+            for family in self.families.values():
+                for file in family.files:
+                    self.table(file)
+        except InputError as error:
+            return error
+        return None
 
     # the MANIFEST
 

@@ -224,12 +224,55 @@ def test_a_scan_that_begins_inside_a_file(abort: bool, cases: Library, tmp_path:
         assert new.loads or "is not in the file" in (new.load_error or "")
 
 
-def test_a_configuration_that_cannot_be_read(cases: Library, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "ending"),
+    [
+        (lambda topics: (topics / "CURRENT").write_text("x"), "it does not name a MANIFEST"),
+        (lambda topics: (topics / "000014.sst").unlink(), "the MANIFEST names this table, which"),
+        (lambda topics: patch(topics / "000015.sst", 20, b"\xff"), "a block does not match its checksum"),
+        (lambda topics: patch(topics / "000012.sst", 20, b"\xff"), None),  # an older version
+        (lambda topics: patch(topics / "000014.sst", 20, b"\xff"), None),
+    ],
+    ids=["current", "table", "version", "older version", "topics"],
+)
+def test_a_configuration_that_cannot_be_read(
+    damage: Callable[[Path], object],
+    ending: str | None,
+    cases: Library,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A broker ends if it cannot open the database, or read its version; it does not notice other blocks.
+
+    Source: RocksDBConfigManager#init, #loadDataVersion throw or give false; #loadData ends at such a block.
+    """
     root = cases.copy(ONE, tmp_path / "store")
-    (root / "config/topics/CURRENT").write_text("x")
+    damage(root / "config/topics")
     for found in starts(root).values():
-        (note,) = (note for note in found.notes if "config/topics" in note)
-        assert "it does not name a MANIFEST): the broker ends before load()" in note
+        (part,) = found.unread_config
+        assert (part.path, part.problem, part.ends) == ("config/topics", "RD10", ending is not None)
+        assert part.reason.startswith(
+            f"RocksDB cannot read config/topics ({ending}" if ending else "a part of config/topics cannot be"
+        )
+        assert any("the broker starts without it" in note for note in found.notes) == (ending is None)
+    fails = f"fails: RocksDB cannot read config/topics ({ending}"
+    start = fails if ending else "does not read a part of config/topics"
+    for command in ("recover", "doctor", "verify"):
+        capfd.readouterr()
+        main([command, str(root)])
+        out, err = capfd.readouterr()
+        text = " ".join((out + err).split())
+        assert f"Do not start the broker yet. A start of 5.4 {start}" in text and "start_fails" not in text
+        assert "Copy config/topics from a backup, the old host or a slave while the broker is stopped" in text
+        assert "rmqtool problems RD10" in text and "loses nothing" not in text
+
+
+def test_a_broker_without_databases_does_not_read_them(cases: Library, tmp_path: Path) -> None:
+    """A configuration of the form v2 beside queues in files: 4.9 starts with its files."""
+    root = cases.copy("kind_config_v2_540", tmp_path / "store")
+    patch(root / "config/rdb/CURRENT", 0, b"x")
+    ends = {broker: [each.ends for each in found.unread_config] for broker, found in starts(root).items()}
+    assert ends.pop("5.4") == [True] and not any(ends.get("4.9", ()))
 
 
 def twice(cases: Library, target: Path, damage: Callable[[Path], object], *settings: str) -> list[Prediction]:

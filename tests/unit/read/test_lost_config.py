@@ -143,11 +143,16 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     assert (code, row["problem"], row["path"]) == (1, "CF02", f"config/{path.name}.bak")
     _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker", "4.9", "--broker", "5.4")
     unread = {row["broker"]: row["unread_config"] for row in json.loads(out)["predictions"]}
-    assert unread["5.4"] == [f"config/{path.name}"]
+    reason = f"neither config/{path.name} nor its .bak can be parsed"
+    assert unread["5.4"] == [
+        {"path": f"config/{path.name}", "reason": reason, "problem": "CF02", "ends": True}
+    ]
     assert unread["4.9"] == ([] if name == "consumerOrderInfo" else unread["5.4"])
     _, out, _ = run(capsys, "recover", root, "--format", "text", "--broker", "5.4")
     said = " ".join(out.split())
-    assert f"A start of 5.4 fails: neither config/{path.name} nor its .bak can be parsed." in said
+    assert f"A start of 5.4 fails: {reason}. Copy config/{path.name} from a backup, the old host" in said
+    _, _, err = run(capsys, "verify", root)
+    assert f"Do not start the broker yet. A start of 5.4 fails: {reason}." in " ".join(err.split())
     code, _, err = run(capsys, "recover", root, "--mode", "broker", "--broker", "5.4")
     assert code == 4 and path.name in err and "rmqtool problems CF02 says" in err
     _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
@@ -167,7 +172,10 @@ def test_metrics_of_the_timer_that_cannot_be_parsed_end_a_start(
     for line, ends in (("timerWheelEnable=true", True), ("timerWheelEnable=false", False)):
         conf.write_text(line)
         _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker-conf", conf)
-        unread = {row["broker"]: row["unread_config"] for row in json.loads(out)["predictions"]}
+        unread = {
+            row["broker"]: [each["path"] for each in row["unread_config"]]
+            for row in json.loads(out)["predictions"]
+        }
         assert unread == {"4.9": [], "5.3": [name] * ends, "5.4": [name] * ends}
     (root / f"{name}.bak").unlink()
     _, out, _ = run(capsys, "recover", root, "--format", "json")
