@@ -10,7 +10,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
 from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
-from rmqtool.problems import Finding
+from rmqtool.problems import BY_CODE, LEDGER_CURE, Finding, leaves_ledger
 from rmqtool.terminal import counted, print_error
 
 if TYPE_CHECKING:
@@ -211,12 +211,12 @@ class FindingBlocks:
     """Makes the block of each finding: severity, code and place; what is wrong; what to do.
 
     What was said of a problem is not repeated at its other places. `command` returns the command line of a
-    command on the store; `recover` the cure of a problem, by its code, where recover is refused.
+    command on the store; `in_ledger` is whether its log is in DLedger.
     """
 
-    def __init__(self, command: Callable[[str], str], recover: Callable[[str], str] | None = None) -> None:
+    def __init__(self, command: Callable[[str], str], *, in_ledger: bool = False) -> None:
         self._command = command
-        self._recover = recover
+        self._in_ledger = in_ledger
         self._said: dict[str, str] = {}
 
     def lines(self, row: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -231,8 +231,8 @@ class FindingBlocks:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
                 cure = row["repair"]
-                if self._recover is not None and cure.startswith("rmqtool recover "):
-                    cure = self._recover(code)
+                if self._in_ledger and code.startswith("CL") and leaves_ledger(BY_CODE[code]):
+                    cure = LEDGER_CURE
                 cure = _COMMAND.sub(lambda found: self._command(found[1]), cure)
                 yield from wrapped(f"{'  do':<{_LABEL}}{cure}", width, indent=_LABEL)
         self._said[code] = message

@@ -113,13 +113,11 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
         return None
     if state["repair_unfinished"]:
         return store.command("recover", "--apply")
-    errors = [row for row in found["problems"] if row["severity"] == "error"]
-    if found["ledger"] is not None:  # recover refuses it
-        return store.command("copy", "--output", "NEW") if errors else store.command("verify")
     recover = store.command("recover")
+    copy = store.command("copy", "--output", "NEW") if found["ledger"] is not None else None
     is_partial = bool(found["unsupported"])  # what lies elsewhere may say more of all but a damaged database
     codes = (row["problem"] for row in found["problems"])
-    line = cure((code for code in codes if not is_partial or code.startswith("RD")), recover)
+    line = cure((code for code in codes if not is_partial or code.startswith("RD")), recover, copy)
     if line is not None or is_partial:
         return line
     return recover if state["abort"] and state["lock"] != "held" else store.command("verify")

@@ -19,6 +19,7 @@ from rmqtool.commands.verdicts import (
     LOG_MISSING,
     config_that_ends,
     cure,
+    ledger_is_damaged,
     of_recover,
     of_repair,
     verdict_lines,
@@ -95,11 +96,11 @@ def recover(
 
     --mode broker ends the log where a start of --broker would, and zeroes what follows, so that it cannot
     reappear. A start examines only the end of the log. Once it has truncated the log, the next start examines
-    an earlier part. A second run may therefore truncate the log again, as the broker's next start would. The
-    plan warns of this.
+    an earlier part, so a second run may truncate the log again, as that start would. The plan warns of this.
 
     Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
-    one new database is built for all (extra rocksdb). The same is true of an index in RocksDB.
+    one new database is built for all (extra rocksdb). The same is true of an index in RocksDB. Of a store
+    with DLedger everything but the log is repaired; where the log is damaged, rmqtool copy is the way out.
 
     File sizes are detected from existing files. If all queues or the whole index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
@@ -187,11 +188,7 @@ def _show(
 
     _, recovery = changes.show(store, change, output, make, file)
     found = with_times(recovery.row(), zone)
-    explains = (
-        None
-        if recovery.plan.actions
-        else cure((text[:4] for text in found["warnings"] if text[:4] in BY_CODE), store.command("recover"))
-    )
+    explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
     output.write_object(found, recover_lines(own, check=explains, save=_save_command(store, found)))
     if recovery.plan.actions:
@@ -201,6 +198,13 @@ def _show(
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed or found["warnings"] else EXIT_OK
+
+
+def _explains(store: options.ProfiledStoreOptions, found: Row) -> str | None:
+    """Return the command line for what recover cannot repair."""
+    codes = (text[:4] for text in found["warnings"] if text[:4] in BY_CODE)
+    copy = store.command("copy", "--output", "NEW") if found["ledger"] is not None else None
+    return cure(codes, store.command("recover"), copy)
 
 
 def _of_own_versions(found: Row) -> Row:
@@ -288,6 +292,11 @@ def recover_lines(
             yield f"{'':<13}starts of other versions: {versions}"
         yield from _queue_lines(found)
     yield from _note_lines(found["predictions"])
+    if found["ledger"] is not None and found["applied"] is None:
+        from rmqtool.broker.predict import NOT_PREDICTED
+
+        yield ""
+        yield f"{'a start':<13}{NOT_PREDICTED}"
     yield from _lost_lines(found, save)
     yield from _change_lines(found)
     if found["warnings"] and not found["actions"]:
@@ -333,7 +342,7 @@ def _head(found: Row) -> Iterator[str]:
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])
     parts = [counted(count, "change")]
-    if LOG_MISSING not in found["remaining"] and (lost or not given_up):
+    if not (LOG_MISSING in found["remaining"] or ledger_is_damaged(found)) and (lost or not given_up):
         parts.append(_lost_in_short(found) if lost else "no message is lost")
     if given_up:
         parts.append(f"{counted(given_up, 'sound message')} given up")
@@ -355,6 +364,8 @@ def _readable(found: Row) -> list[Row]:
 
 
 def _mode_text(found: Row) -> str:
+    if found["ledger"] is not None:
+        return f"best: repair all but the DLedger log in {found['ledger']}, which is never changed"
     if found["mode"] == "broker":
         return f"broker: the log ends where a start of {found['broker']} ends it"
     if found["fill"] == "none":

@@ -374,7 +374,9 @@ sure with `rmqtool diff --common` that both logs have the same messages: a slave
 
 A broker with enableDLegerCommitLog keeps its log in a folder dledger-SELFID; `rmqtool info` shows it.
 rmqtool reads such a store, and never changes its log: otherwise the replicas of a group would differ.
-recover, expire and append refuse it.
+expire and append refuse it. recover repairs everything else as the log says: queues, index, checkpoint, lost
+config files, and the timer. It does not predict what a start does to the DLedger log. Where the log is
+damaged, recover says so, and one of these helps:
 
 - A replica is sound. While both brokers are stopped, replace the folder dledger-SELFID of the damaged
 replica by that of the sound one.

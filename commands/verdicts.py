@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE
+from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE, leaves_ledger
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import DAY_MS, HOUR_MS, format_duration
@@ -95,10 +95,13 @@ _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 def cure(codes: Iterable[str], recover: str, copy: str | None = None) -> str | None:
     """Return the command line for findings with these codes: that repairs them, or else explains one.
 
-    `recover` is the command line of recover, which also does all that rebuild does. Where no command repairs
-    anything, the worst code is explained, with what to do by hand. None if there is nothing to do.
+    `recover` is the command line of recover, which also does all that rebuild does, `copy` that of copy if
+    the log is in DLedger, where no command repairs the log. Where no command repairs anything, the worst code
+    is explained, with what to do by hand. None if there is nothing to do.
     """
     found = [BY_CODE[code] for code in codes if BY_CODE[code].severity != "note"]
+    if copy is not None and any(map(leaves_ledger, found)):
+        return copy
     if any((each.repair or "").startswith(("rmqtool recover ", "rmqtool rebuild ")) for each in found):
         return recover
     by_hand = (each for each in found if each.repair is not None or each.severity == "error")
@@ -164,9 +167,16 @@ def of_recover(found: Row) -> list[str]:
         is_said=found["config_lost"],
     )
     if found["applied"] is None:
+        if ledger_is_damaged(found):
+            sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
         sentences += _plan_sentences(found)
         sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
+
+
+def ledger_is_damaged(found: Row) -> bool:
+    """Whether the log is in DLedger, and has damage that recover would repair in another log."""
+    return found["ledger"] is not None and any(leaves_ledger(BY_CODE[code]) for code in found["remaining"])
 
 
 def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[str]:

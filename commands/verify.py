@@ -25,7 +25,7 @@ from rmqtool.commands.verdicts import (
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
-from rmqtool.problems import BY_CODE, Finding, Problem, ledger_cure
+from rmqtool.problems import BY_CODE, Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
 from rmqtool.times import parse_time, parse_zone
 
@@ -120,7 +120,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            block = FindingBlocks(store.command, ledger_cure if opened.layout.ledger else None).lines
+            block = FindingBlocks(store.command, in_ledger=opened.layout.ledger is not None).lines
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
@@ -218,21 +218,21 @@ def _next_texts(
     `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read.
     """
     layout = opened.layout
-    if layout.ledger is not None:
-        if counts["error"] and layout.commit_log:
-            copies = store.command("copy", "--output", "NEW")
-            yield f"to write the sound messages as a store without DLedger: {copies}"
-        return
     is_store = layout.kind == "store"
     recover = store.command("recover")
-    line = cure(present, recover)
+    copy = store.command("copy", "--output", "NEW") if layout.ledger is not None else None
+    line = cure(present, recover, copy)
+    if copy is not None and line == copy:
+        yield f"to write the sound messages as a store without DLedger: {copy}"
+        return
     if line == recover:
         copied = "" if opened.is_local else ", copied to a local disk"
         said = list(_start_sentences(opened, present)) if is_store and is_unbounded else []
         if said:
             yield " ".join(said)
         if is_store:
-            what = "before a broker starts, see what its start would do, and repair the store"
+            see = "see what its start would do, and " if layout.ledger is None else ""
+            what = f"before a broker starts, {see}repair the store"
             yield f"{'to see the plan of a repair' if said else what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:

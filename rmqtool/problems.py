@@ -412,19 +412,19 @@ PROBLEMS: tuple[Problem, ...] = (
 BY_CODE: dict[str, Problem] = {problem.code: problem for problem in PROBLEMS}
 assert len(BY_CODE) == len(PROBLEMS)
 
-_LEDGER_CURE = (
+LEDGER_CURE = (
     "rmqtool never changes a DLedger log: take its folder from a sound replica while the brokers are stopped,"
     " or write the sound messages as a new store (rmqtool help recovery)"
 )
-_OF_LEDGER_STORE = (
-    "rmqtool recover refuses a store with a DLedger log: while the broker is stopped, copy the file from a"
-    " backup"
-)
+"""What to do in a store with a DLedger log about a problem of which `leaves_ledger` is true."""
 
 
-def ledger_cure(code: str) -> str:
-    """What to do in a store with a DLedger log about a problem that recover repairs in others."""
-    return _LEDGER_CURE if code.startswith("CL") else _OF_LEDGER_STORE
+def leaves_ledger(problem: Problem) -> bool:
+    """Whether a problem, in a store with a DLedger log, leads to a replica or out of DLedger, not to recover."""
+    repair = problem.repair or ""
+    return repair == _OUT_OF_LEDGER or (
+        problem.code.startswith("CL") and repair.startswith("rmqtool recover ")
+    )
 
 
 def finding(

@@ -123,8 +123,11 @@ def load(
     if rules.combines and settings.wrong_types is not None:
         loaded.fails(settings.wrong_types, None)
         return loaded
-    others = [*layout.commit_log_strays, *([layout.guard] if layout.guard is not None else [])]
-    entries = _entries(layout.commit_log, others)
+    log, strays = layout.commit_log, layout.commit_log_strays
+    if layout.ledger is not None:  # DLedger opens its own files, later
+        log = tuple(file for file in (*log, *layout.commit_log_ignored) if not file.entry_header)
+        strays = tuple(stray for stray in strays if stray not in layout.ledger.data_strays)
+    entries = _entries(log, [*strays, *([layout.guard] if layout.guard is not None else [])])
     entries.sort(key=lambda entry: entry.path.name)
     files = _mapped(loaded, entries, layout.commit_log_file_size, rules)
     if files is None:

@@ -42,6 +42,8 @@ __all__ = [
     "QueuePrediction", "StartRules", "StartSettings", "predict", "predict_all", "rules_of",
 ]  # fmt: skip
 
+NOT_PREDICTED = "its effect on the DLedger log, and on queues and index because of the log, is not predicted"
+"""Of a start that does not fail before it reads a DLedger log."""
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
 
 
@@ -80,6 +82,8 @@ def predict_all(
 ) -> list[Prediction]:
     """Predict what the start of each of these brokers would do to the store as it is.
 
+    Of a store with a DLedger log only starts that fail before they read it: see `NOT_PREDICTED`.
+
     Args:
         store: a store root, opened for reading.
         brokers: 4.9, 5.3, 5.4. Those that do not read queues in RocksDB are left out if the queues are there.
@@ -96,7 +100,7 @@ def predict_all(
     Raises:
         ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
-        UnsupportedStoreError: the log is in DLedger; none of the brokers reads the queues where they are.
+        UnsupportedStoreError: none of the brokers reads the queues where they are.
         UnreadableError: a file cannot be read.
     """
     from rmqtool.broker import log_scan
@@ -107,8 +111,6 @@ def predict_all(
     if layout.kind != "store" or layout.root is None:
         raise UsageError("a start can be predicted only for a whole store; give its root")
     layout.check_forms(log=True)
-    if layout.ledger is not None:
-        raise UnsupportedStoreError("the commit log is in DLedger", path=layout.ledger.folder)
     rules = [rules_of(broker) for broker in brokers]
     settings = settings or StartSettings.of(layout.broker_conf)
     readers = [each for each in rules if reads_queues(layout, each, settings)]
@@ -128,6 +130,8 @@ def predict_all(
             world = StartInputs(
                 layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots, unreachable
             )
+            if layout.ledger is not None:
+                return _failing(world, readers)
             walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
             return _predict(world, readers, store.profile.searches_min_offset, walk, scan_limit)
     except OSError as error:
@@ -191,6 +195,19 @@ def _predict(
     for start in running:
         start.finish()
     return [prediction_of(start, before, in_database) for start in starts]
+
+
+def _failing(world: StartInputs, rules: Sequence[StartRules]) -> list[Prediction]:
+    """The starts that fail because of the configuration or the files next to the log."""
+    from rmqtool.broker.prediction import prediction_of
+    from rmqtool.broker.start import BrokerStart
+
+    found = []
+    for start in (BrokerStart(world, each) for each in rules):
+        start.loaded.recovers = start.runs and not any(each.ends for each in start.unread_config)
+        if not start.runs:
+            found.append(prediction_of(start, {}, {}))
+    return found
 
 
 def _recovered(

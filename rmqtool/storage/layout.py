@@ -27,7 +27,7 @@ from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.ledger import PREFIX as LEDGER_PREFIX
 from rmqtool.storage.ledger import Ledger, find_ledger
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.next_command import command_on, options_of
+from rmqtool.storage.next_command import options_of, out_of_ledger
 from rmqtool.storage.open_files import allocated_bytes
 from rmqtool.storage.roots import (
     as_path,
@@ -394,8 +394,7 @@ class StoreLayout:
             raise RefusedError(
                 "the commit log is in DLedger: its replicas would differ if one of them were changed",
                 path=self.ledger.folder,
-                hint=f"{command_on(self, 'copy', '--output', 'NEW')} writes the sound messages as a store"
-                " without DLedger; see rmqtool help recovery",
+                hint=f"{out_of_ledger(self)}; see rmqtool help recovery",
             )
 
     @property

@@ -18,6 +18,12 @@ def command_on(layout: StoreLayout, name: str, *words: str) -> str:
     return on_store(layout.root, name, *layout.options, *words)
 
 
+def out_of_ledger(layout: StoreLayout) -> str:
+    """The command line that leads out of a DLedger log, and what it does."""
+    line = command_on(layout, "copy", "--output", "NEW")
+    return f"{line} writes the sound messages as a store without DLedger"
+
+
 def options_of(
     commitlog_paths: Sequence[Path | str], read_only_paths: Sequence[Path | str], conf: BrokerConf | None
 ) -> Iterator[str]:

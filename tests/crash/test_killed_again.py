@@ -113,6 +113,14 @@ def small(cases: Library, root: Path, *, profile: str, seed: int) -> None:
     write_sizes(root.with_name("broker.conf"), SMALL)
 
 
+def ledger(cases: Library, root: Path) -> None:
+    """The log is in DLedger; a queue, the time of the timer and a config file, but not its .bak, are lost."""
+    cases.copy("kind_dledger_540", root)
+    shutil.rmtree(root / "consumequeue/TopicA/0")
+    (root / "config/timercheck").unlink()
+    (root / "config/topics.json").replace(root / "config/topics.json.bak")
+
+
 def old(cases: Library, root: Path, *, version: str) -> None:
     """Two log files are old enough to be deleted; the time at which they are is beside the store."""
     _, now_ms = aged(cases, version, root)
@@ -131,6 +139,7 @@ STORES: dict[str, Callable[[Library, Path], None]] = {
     "small 4.9": partial(small, profile="4.9", seed=1),
     "small 5.3": partial(small, profile="5.3", seed=2),
     "small 5.4": partial(small, profile="5.4", seed=3),
+    "DLedger": ledger,
     "old 4.9.7": partial(old, version="497"),
     "old 5.4.0": partial(old, version="540"),
 }
@@ -242,7 +251,7 @@ COMMANDS: dict[str, tuple[Command, tuple[str, ...]]] = {
     "expire --archive": (same(partial(expires, archive=True)), ("old 5.4.0",)),
     "undo": (
         same(undoes, prepare=recovered_before),
-        ("lost tail", "expired 5.4.0", "index 4.9.7", MANY, "small 5.3"),
+        ("lost tail", "expired 5.4.0", "index 4.9.7", MANY, "small 5.3", "DLedger"),
     ),
     "undo of a killed one": (same(undoes, prepare=killed_before), ("lost tail", "small 5.4")),
     "undo, then recover": (

@@ -55,6 +55,25 @@ def test_a_ledger_with_rebuilt_queues_is_served(cases: Library, tmp_path: Path) 
     check_broker(VERSION, tmp_path / "lab", root, with_ledger(dict(SETTINGS)))
 
 
+def test_a_ledger_of_a_recovered_store_is_served(cases: Library, tmp_path: Path) -> None:
+    """Queues, topics, checkpoint and the timer are lost, and the broker was killed."""
+    root = cases.copy(REAL[1], tmp_path / "store")
+    without(root, "consumequeue/TopicA")
+    for name in (
+        "config/timercheck",
+        "timerwheel",
+        "config/topics.json",
+        "config/topics.json.bak",
+        "checkpoint",
+    ):
+        (root / name).unlink(missing_ok=True)
+    (root / "abort").write_text("1")
+    conf = tmp_path / "recover.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+    assert run("recover", root, "--apply", "--broker-conf", conf, "--quiet") == EXIT_OK
+    check_broker(VERSION, tmp_path / "lab", root, with_ledger(dict(SETTINGS)))
+
+
 def test_a_ledger_of_several_files_is_served(cases: Library, tmp_path: Path) -> None:
     """What rmqtool's tests take for a DLedger log, a broker takes for one."""
     source = cases.path(ORIGIN)

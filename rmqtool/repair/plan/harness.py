@@ -186,7 +186,7 @@ def unready(layout: StoreLayout, command: str, cost: str) -> Iterator[Refusal]:
             f"the store was not closed cleanly: its next start would {cost}",
             "force",
             layout.root,
-            hint if layout.ledger is None else "start the broker, and stop it",
+            hint,
         )
 
 

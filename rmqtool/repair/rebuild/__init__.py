@@ -37,6 +37,7 @@ from rmqtool.write.topics import TopicTable
 if TYPE_CHECKING:
     from rmqtool.check.verify.spans import Key
     from rmqtool.log.scan_cache import ScanCache
+    from rmqtool.problems import Finding
     from rmqtool.read.store import Store
     from rmqtool.repair.rebuild.database_task import DatabaseTask
     from rmqtool.repair.rebuild.extension_task import ExtensionTask
@@ -71,6 +72,7 @@ class Rebuild:
         renumbered: records that state a wrong queue offset; their unit is written at the correct one.
         warnings: warnings about the result, as texts.
         guessed_sizes: folders in which files get the default size, as no file shows another.
+        damage: what is wrong with a DLedger log, and stays.
         deleted: queues without files, of topics missing in topics.json: they are not created.
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
@@ -91,6 +93,7 @@ class Rebuild:
     renumbered: tuple[MisroutedRecord, ...] = ()
     warnings: tuple[str, ...] = ()
     guessed_sizes: tuple[str, ...] = ()
+    damage: tuple[Finding, ...] = ()
     deleted: tuple[Key, ...] = ()
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
@@ -214,6 +217,7 @@ def _rebuild(
             *due_times,
         ),
         guessed_sizes=tuple(guessed),
+        damage=found.damage,
         deleted=tuple(deleted),
         queue_ends=ends,
         batch_topics=found.batch_topics,
@@ -323,8 +327,8 @@ def _unreadable_log(found: Survey) -> str | None:
     if found.unreadable:
         return f"the commit log cannot be read in full: {found.unreadable}"
     if found.context.zombies_from is not None:
-        return "records of an older log follow the log's end: repair that first (rmqtool recover)"
-    return MISROUTED if found.misrouted else None
+        return found.waits("records of an older log follow the log's end")
+    return found.waits(MISROUTED) if found.misrouted else None
 
 
 def write_options(store: Store) -> WriteOptions:

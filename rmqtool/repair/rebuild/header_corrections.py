@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.unit_check import Units
     from rmqtool.log.events import StoredMessage
 
-MISROUTED = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
+MISROUTED = "a record of it names another queue or another position in it"
 """Why queues and index are not repaired while the log has such records."""
 _LOOKED_AT_MAX = 10_000
 """Most units that are compared with their records: more are not caused by single damaged records."""

@@ -235,7 +235,7 @@ def refusal(
 ) -> str | None:
     """Why a queue cannot be rebuilt; None if it can. `is_alone`: the others can be without it."""
     if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
-        return MISROUTED
+        return survey.waits(MISROUTED)
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
     if shape.too_many:
@@ -245,7 +245,7 @@ def refusal(
     if shape.count and not 0 <= shape.first <= shape.end <= _LAST_UNIT:
         return "its records' queue offsets are not unit numbers"
     if has_files and shape.lost and not is_final:
-        return "records of it are lost in damage of the log: repair that first (rmqtool recover)"
+        return survey.waits("records of it are lost in damage of the log")
     if has_files and shape.repeats and is_alone:
         return f"its records' queue offsets repeat, at {shape.repeats} places"
     if not has_files or units is None:
@@ -253,7 +253,7 @@ def refusal(
     if not shape.count and units.unread:
         return "it cannot be read, and the log has no record of it any more"
     if survey.context.bad and units.last >= shape.end and shape.count and not is_final:
-        return "units point into damage of the log: repair that first (rmqtool recover)"
+        return survey.waits("units point into damage of the log")
     return None
 
 

@@ -29,7 +29,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
 from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.scan_cache import ScanCache
-from rmqtool.problems import Finding
+from rmqtool.problems import Finding, leaves_ledger
 from rmqtool.read.store import Store
 from rmqtool.repair.rebuild.due_times import SurveyedDues
 from rmqtool.repair.rebuild.extension_task import Bits
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmqtool.log.events import LogGap
     from rmqtool.log.frames import Frames
     from rmqtool.read.delay_levels import DelayLevels
-    from rmqtool.storage.layout import StoreFile
+    from rmqtool.storage.layout import StoreFile, StoreLayout
     from rmqtool.storage.rocksdb.queues import RocksdbQueues
     from rmqtool.storage.source import ByteSource, RateLimiter
 
@@ -218,6 +218,7 @@ class Survey:
 
     Attributes:
         findings: those on queues and index.
+        damage: what is wrong with a DLedger log, which no repair changes; empty of other logs.
         unreadable: the files of the log that could not be read in full; empty if all could.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
@@ -233,6 +234,7 @@ class Survey:
     units: UnitCheck
     index: SurveyedIndex | None
     findings: list[Finding]
+    damage: tuple[Finding, ...]
     unreadable: str
     dispatched_from: int | None
     misrouted: tuple[MisroutedRecord, ...]
@@ -245,6 +247,12 @@ class Survey:
         zombies = self.context.zombies_from
         return end if zombies is None else min(end, zombies)
 
+    def waits(self, reason: str) -> str:
+        """Why a part stays wrong until the log is repaired, as a DLedger log never is."""
+        if self.view.layout.ledger is not None:
+            return f"{reason}, and rmqtool never changes a DLedger log"
+        return f"{reason}: repair that first (rmqtool recover)"
+
     @property
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are batch queues."""
@@ -255,6 +263,18 @@ class Survey:
 def _is_of_queues_or_index(item: Finding) -> bool:
     area = item.problem.code[:2]
     return area in ("CQ", "IX") or (area == "RD" and item.path.partition("/")[0] in _DATABASES)
+
+
+def _is_of_ledger(item: Finding, layout: StoreLayout) -> bool:
+    """Whether a finding is an error of a DLedger log, or anything of it that another log is repaired for."""
+    problem = item.problem
+    is_wrong = problem.severity == "error" or leaves_ledger(problem)
+    return layout.ledger is not None and problem.code.startswith(("CL", "DL")) and is_wrong
+
+
+def _is_kept(item: Finding, layout: StoreLayout) -> bool:
+    """Whether a finding of the walk counts: elsewhere than in DLedger, salvage has found the others."""
+    return item.problem.code == "CL12" or _is_of_ledger(item, layout)
 
 
 def survey(
@@ -301,7 +321,7 @@ def survey(
         if of_index is not None and of_index.rocksdb is not None:
             sound = None  # the names of its entries are in the records
         check = SurveyedLog(context, queues, of_index, sound or ScanCache())
-        of_log = [item for item in check.run() if item.problem.code == "CL12"]
+        of_log = [item for item in check.run() if _is_kept(item, view.layout)]
         units = UnitCheck(context, queues)
         found += units.run()
         found += check_rocksdb(context, queues.spans.queues)
@@ -315,14 +335,16 @@ def survey(
         if of_index is not None:
             of_index.close()
         store.close()
+    damage = tuple(item for item in (*found, *of_log) if _is_of_ledger(item, view.layout))
     found = [item for item in found if _is_of_queues_or_index(item)]
     # A file that the plan makes longer is shorter than the view says.
     failed = (file.path for file in view.layout.commit_log
               if file.path in store.failures and not view.changes(file.path))  # fmt: skip
-    unreadable = ", ".join(dict.fromkeys([*(item.path for item in of_log), *map(context.name, failed)]))
+    unread = (item.path for item in of_log if item.problem.code == "CL12")
+    unreadable = ", ".join(dict.fromkeys([*unread, *map(context.name, failed)]))
     delays = queues.dues.delays.levels(view.layout.broker_conf)
     options = replace(options, delays_ms=delays.delays_ms)
     return Survey(
-        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted,
-        delays,
+        view, store, options, context, queues, units, of_index, found, damage, unreadable, dispatched_from,
+        misrouted, delays,
     )  # fmt: skip

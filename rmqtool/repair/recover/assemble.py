@@ -20,7 +20,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.versions import Broker
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.problems import BY_CODE
+from rmqtool.problems import BY_CODE, Finding, leaves_ledger
 from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
@@ -31,6 +31,7 @@ from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
+from rmqtool.storage.next_command import out_of_ledger
 from rmqtool.storage.out_of_reach import lost_code
 from rmqtool.storage.profile import WrittenBy
 from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE
@@ -53,7 +54,7 @@ _HARMLESS = frozenset(
 
 
 def out_of_reach(store: Store) -> list[Refusal]:
-    """Refusals for parts that prevent a repair: config in RocksDB, DLedger, unreadable folders.
+    """Refusals for parts that prevent a repair: config in RocksDB, unreadable folders.
 
     A config in RocksDB that can be read does not: `offset_actions` says what is wrong with it.
 
@@ -158,7 +159,7 @@ class Recovery:
             written to a file for `append`. Only without fillers.
         is_needed: whether applying it changes anything, including the guard of a killed run.
         is_partial: whether something could not be read, or is in an unsupported form.
-        predictions: what a start of each broker would do, as JSON.
+        predictions: what a start of each broker would do, as JSON; of DLedger only starts that fail.
         unpredicted: the reason if there are none although they were requested, else None.
     """
 
@@ -198,7 +199,10 @@ class Recovery:
 
 @dataclass
 class _Log:
-    """The changes of the log, by salvage or by a broker's rule."""
+    """The changes of the log, by salvage or by a broker's rule.
+
+    `is_fixed` is whether it is a DLedger log, which stays as it is, with its damage.
+    """
 
     actions: tuple[Action, ...]
     end: int
@@ -210,6 +214,7 @@ class _Log:
     sound: ScanCache | None = None
     corrected: tuple[MisroutedRecord, ...] = ()
     incomplete: Sequence[Claim] = ()
+    is_fixed: bool = False
 
 
 def predictions(
@@ -294,7 +299,7 @@ def plan_recover(
 
     Raises:
         UsageError: not a store root.
-        RefusedError: the requested broker would not start, or the log is in DLedger.
+        RefusedError: the requested broker would not start, or the request ends a log that is in DLedger.
         UnreadableError: a required file cannot be read.
     """
     return _plan(store, request, _log(store, request, jobs, progress), jobs, progress)
@@ -303,7 +308,8 @@ def plan_recover(
 def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
     out_of_reach(store)  # raises if it is not a store
     store.layout.check_forms(log=True)
-    store.layout.check_log_changes()
+    if store.layout.ledger is not None:
+        return _ledger_log(store, request)
     if request.broker is None:
         return _best_log(store, request, jobs, progress)
     return _broker_log(store, request.broker, request.broker_heap_bytes, progress)
@@ -315,7 +321,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
 
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
-    rounds = _MISROUTED_ROUNDS if request.broker is None else 0
+    rounds = _MISROUTED_ROUNDS if request.broker is None and not log.is_fixed else 0
     while rounds and (misrouted := (*rebuild.misrouted, *rebuild.renumbered)):
         rounds -= 1  # a corrected record may show that its neighbour is misrouted too
         log = _with_places(store, log, misrouted)
@@ -337,6 +343,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
     layout = store.layout
     assert layout.root is not None, "out_of_reach refuses everything else"
     unread = any(refusal.needs is None for refusal in log.refusals)
+    unread = unread or any(each.problem.input_unread for each in rebuild.damage)
     return Recovery(
         store=layout.root,
         written_by=store.written_by,
@@ -350,6 +357,13 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         is_needed=bool(actions) or layout.guard is not None,
         is_partial=bool(any(not part.is_lost for part in layout.unsupported) or layout.unreadable or unread),
     )
+
+
+def _ledger_log(store: Store, request: Request) -> _Log:
+    """A DLedger log, of which nothing changes: all else is repaired as this log, with its damage, says."""
+    if request.broker is not None or request.fill != "records":
+        store.layout.check_log_changes()
+    return _Log((), store.end_offset(), (), 0, (), [], [], is_fixed=True)
 
 
 def _best_log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
@@ -431,8 +445,8 @@ def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, r
     from rmqtool.repair.rebuild import plan_rebuild
 
     return plan_rebuild(
-        store, log_actions=log.actions, queues=reachable, index=reachable, sound=log.sound, jobs=jobs,
-        progress=progress,
+        store, log_actions=None if log.is_fixed else log.actions, queues=reachable, index=reachable,
+        sound=log.sound, jobs=jobs, progress=progress,
     )  # fmt: skip
 
 
@@ -462,7 +476,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     warnings += [
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
     ]
-    warnings += rebuild.warnings
+    warnings += [*_ledger_texts(store, rebuild.damage), *rebuild.warnings]
     for found, texts in (
         offset_actions(store, after),
         timer_actions(store, after),
@@ -471,8 +485,28 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         actions += found
         warnings += texts
     actions += compaction_actions(store)
-    actions += closing_actions(store, after)
+    if not rebuild.damage:  # else the log does not agree with queues and index
+        actions += closing_actions(store, after)
     return actions, warnings
+
+
+def _ledger_texts(store: Store, damage: Sequence[Finding]) -> Iterator[str]:
+    """Warnings about the damage of a DLedger log, one for each code, and what to do about it."""
+    by_code: dict[str, list[Finding]] = {}
+    for each in damage:
+        by_code.setdefault(each.problem.code, []).append(each)
+    for code, found in by_code.items():
+        first, problem = found[0], found[0].problem
+        at = "" if first.physical_offset is None else f" at {first.physical_offset}"
+        more = f" and in {len(found) - 1} more places" if len(found) > 1 else ""
+        text = f"{code} {first.message or problem.message}: {first.path}{at}{more}"
+        by_hand = problem.repair is not None and not leaves_ledger(problem)
+        yield f"{text}. To repair it, {problem.repair}" if by_hand else text
+    if any(leaves_ledger(each.problem) for each in damage):
+        yield (
+            "the DLedger log stays as it is, or its replicas would differ: take its folder from a sound"
+            f" replica while the brokers are stopped. Without one, {out_of_ledger(store.layout)}"
+        )
 
 
 def _in_order(actions: Iterable[Action]) -> list[Action]:
@@ -503,6 +537,9 @@ def _summary(
     deleted = [a.path for a in log.actions if a.kind == "delete"]
     return {
         **request.options(),
+        "ledger": store.layout.relative(store.layout.ledger.folder)
+        if store.layout.ledger is not None
+        else None,
         "log_end": log.end,
         "log_files_deleted": deleted,
         "lost": lost_rows(store, log.lost),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats.filler import FIELDS, TAG
-from rmqtool.problems import BY_CODE, OF_CONFIG_PAGE, Finding, ledger_cure
+from rmqtool.problems import BY_CODE, LEDGER_CURE, OF_CONFIG_PAGE, Finding, leaves_ledger
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import OFFSETS_MAX, PATHS_MAX, STORE, Diagnosis, Severity
 
@@ -105,8 +105,8 @@ class _Repair(NamedTuple):
         if not self.is_of_store:
             return "a repair needs the whole store", explains
         words = tuple(line.split())
-        if self.is_ledger and words[1] == "recover":
-            return ledger_cure(code), ("rmqtool", "copy", STORE, "--output", "NEW")
+        if self.is_ledger and leaves_ledger(BY_CODE[code]):
+            return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
         if words[1] == "rebuild" and self.is_of_log:
             words = ("rmqtool", "recover", STORE)
         first = "stop the broker first; " if self.is_live else ""

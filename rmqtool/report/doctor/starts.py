@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from rmqtool.broker.config import unread_config
 from rmqtool.broker.predict import (
+    NOT_PREDICTED,
     Prediction,
     ScanTooLongError,
     brokers_of,
@@ -43,6 +44,7 @@ def add_starts(
             store.note_failure(error)
         found.omissions.append(Omission(what, error.message))
         return
+    has_ledger = store.layout.ledger is not None
     for broker, failure in failures.items():
         prediction = predictions.get(broker)
         unread = next(iter(unread_config(store.layout, rules_of(broker))), None)
@@ -50,10 +52,12 @@ def add_starts(
             found.starts.append(Start(broker, unread.reason, unread.path, prediction))
         elif prediction is not None:
             found.starts.append(Start(broker, prediction.load_error, prediction.load_path, prediction))
-        else:
+        elif failure is not None or not has_ledger:
             why, path = failure or (None, None)
             name = None if path is None else store.layout.relative(path)
             found.starts.append(Start(broker, why, name, None))
+    if has_ledger and len(found.starts) < len(failures):
+        found.omissions.append(Omission(what, NOT_PREDICTED))
     unknown = [start.broker for start in found.starts if start.prediction is None and start.error is None]
     if unknown:
         reason = f"it does not fit the limit of {format_size(found.read_limit_bytes)}"

@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 
 KINDS = tuple(name for name in case_names() if name.startswith("kind_"))
 DLEDGER = ("kind_dledger_497", "kind_dledger_540")
-LEDGER_REFUSES = ("recover", "expire", "append")  # test_ledger_stores.py tests what is done with such a store
+LEDGER_REFUSES = ("expire", "append")  # test_ledger_stores.py tests what is done with such a store
 COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.predict import predict
+from rmqtool.broker.predict import predict_all
 from rmqtool.cli import main
 from rmqtool.errors import (
     EXIT_FINDINGS,
@@ -22,7 +22,6 @@ from rmqtool.errors import (
     EXIT_USAGE,
     FormatError,
     RefusedError,
-    UnsupportedStoreError,
 )
 from rmqtool.formats import ledger, properties
 from rmqtool.log.events import StoredMessage
@@ -131,8 +130,9 @@ def test_the_log_is_never_written(name: str, cases: Library, capfd: Capture, tmp
     """Replicas would differ: exit 4, with the way out."""
     store = cases.copy(name, tmp_path / "store")
     commands = (
-        ("append", "--topic", "TopicA", "--body", "x"), ("deliver", "--apply"), ("recover",),
-        ("recover", "--apply", "--force", "--yes"), ("expire",), ("expire", "--apply", "--force"),
+        ("append", "--topic", "TopicA", "--body", "x"), ("deliver", "--apply"), ("recover", "--fill", "none"),
+        ("recover", "--mode", "broker", "--broker", "5.4", "--apply", "--force", "--yes"), ("expire",),
+        ("expire", "--apply", "--force"),
     )  # fmt: skip
     for command, *arguments in commands:
         capfd.readouterr()
@@ -143,9 +143,8 @@ def test_the_log_is_never_written(name: str, cases: Library, capfd: Capture, tmp
         assert f"rmqtool copy {store} --output NEW writes the sound messages" in err
     with Store.open(store) as opened:
         with pytest.raises(RefusedError):
-            plan_recover(opened, Request())
-        with pytest.raises(UnsupportedStoreError, match="the commit log is in DLedger"):
-            predict(opened, "5.4")
+            plan_recover(opened, Request("broker", "5.4"))
+        assert predict_all(opened) == []
 
 
 @pytest.fixture(scope="module")
@@ -571,7 +570,7 @@ def test_an_offset_of_an_entry_is_no_record(small: Path) -> None:
 
 
 def test_a_damaged_ledger_leads_to_copy(cases: Library, capfd: Capture, tmp_path: Path) -> None:
-    """Recover refuses it, so info and verify do not name recover; the manual leads to copy."""
+    """Recover does not repair it, so info and verify do not name recover; the manual leads to copy."""
     store = cases.copy("kind_dledger_540", tmp_path / "store")
     log = store / "dledger-n0/data/00000000000000000000"
     with log.open("r+b") as file:
@@ -590,8 +589,129 @@ def test_a_damaged_ledger_leads_to_copy(cases: Library, capfd: Capture, tmp_path
     assert capfd.readouterr().out.endswith(f"next         {line}\n")
     assert main(["help", "recovery"]) == EXIT_OK
     assert "rmqtool copy STORE --output NEW" in capfd.readouterr().out
-    (store / "config/timercheck").unlink()
-    main(["verify", str(store)])
-    assert "recover refuses a store with a DLedger log" in " ".join(capfd.readouterr().out.split())
     assert main(["help", "concepts"]) == EXIT_OK
     assert "enableDLegerCommitLog" in capfd.readouterr().out
+
+
+# repair
+
+
+def lose_files(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def lose_but_bak(root: Path) -> None:
+    """consumerOffset.json is lost, and topics.json cannot be parsed: both have a .bak."""
+    for name in ("consumerOffset.json", "topics.json"):
+        path = root / "config" / name
+        shutil.copy(path, f"{path}.bak")
+        path.unlink() if name.startswith("consumer") else path.write_text("{")
+
+
+def lose_topics(root: Path) -> None:
+    lose_files(root, "config/topics.json")
+    (root / "config/topics.json.bak").unlink(missing_ok=True)
+
+
+def break_queues(root: Path) -> None:
+    """A queue is gone, another is cut, a third names a wrong place; the index and the checkpoint are gone."""
+    lose_files(root, "consumequeue/TopicA/0", "index", "checkpoint")
+    os.truncate(root / "consumequeue/TopicA/1" / ("0" * 20), 60)
+    patch(root / "consumequeue/TopicB/0" / ("0" * 20), 20, bytes(7) + b"\7")
+
+
+REPAIRS = {
+    "wheel": (lambda root: lose_files(root, "timerwheel"), {"TM03"}),
+    "timer log": (lambda root: lose_files(root, "timerlog"), {"TM03"}),
+    "timer check": (lambda root: lose_files(root, "config/timercheck"), {"TM03"}),
+    "timer": (lambda root: lose_files(root, "timerwheel", "timerlog", "config/timercheck"), {"TM03"}),
+    "bak": (lose_but_bak, {"CF01"}),
+    "topics": (lose_topics, {"CF06"}),
+    "queues": (break_queues, {"CQ05", "CQ09", "CQ13", "IX10", "CP01"}),
+    "killed": (lambda root: (root / "abort").write_text("1"), {"CP04"}),
+}
+
+
+def ledger_files(root: Path) -> list[tuple[str, int, bytes]]:
+    """(name, mtime, content) of every file of the DLedger log."""
+    found = (path for path in (root / "dledger-n0").rglob("*") if path.is_file())
+    return sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in found)
+
+
+@pytest.mark.parametrize("what", REPAIRS)
+def test_all_but_the_log_is_repaired(what: str, cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """With a backup that gives everything back; of the log no byte and no time changes."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    conf = tmp_path / "broker.conf"
+    conf.write_text((FIXTURES / "kind_dledger_540/broker.conf").read_text().replace("STORE", str(tmp_path)))
+    damage, codes = REPAIRS[what]
+    damage(store)
+    before, log = tree_rows(store), ledger_files(store)
+    assert codes <= set(codes_of(store))
+    words = [str(store), "--broker-conf", str(conf)]
+    with unchanged(store):
+        assert main(["recover", *words]) == EXIT_FINDINGS
+    assert "is never changed" in " ".join(capfd.readouterr().out.split())
+    backup = tmp_path / "backup"
+    assert main(["recover", *words, "--apply", "--backup-dir", str(backup)]) == EXIT_OK
+    capfd.readouterr()
+    assert not codes_of(store) and ledger_files(store) == log and not (store / "commitlog").exists()
+    assert main(["recover", *words]) == EXIT_OK
+    out = " ".join(capfd.readouterr().out.split())
+    assert "nothing to do" in out
+    assert (
+        "its effect on the DLedger log, and on queues and index because of the log, is not predicted" in out
+    )
+    assert main(["recover", *words, "--undo", str(backup)]) == EXIT_OK
+    is_kept = {"lock", ".", "dledger-n0/data"}  # times of folders: the guard was there
+    rows_now = tree_rows(store)
+    assert [row for row in rows_now if row[0] not in is_kept] == [
+        row for row in before if row[0] not in is_kept
+    ]
+
+
+def test_a_damaged_log_stays_while_all_else_is_repaired(
+    cases: Library, capfd: Capture, tmp_path: Path
+) -> None:
+    """The way out is named; what the log cannot give is left as it is, and so are checkpoint and abort."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    log = store / "dledger-n0/data/00000000000000000000"
+    patch(log, 2000, b"\xff" * 64)
+    lose_files(store, "config/timercheck", "consumequeue/TopicB/0")
+    (store / "abort").write_text("1")
+    before = ledger_files(store)
+    assert main(["recover", str(store), "--json"]) == EXIT_FINDINGS
+    found = json.loads(capfd.readouterr().out)
+    assert found["ledger"] == "dledger-n0" and found["remaining"] == ["CL04"] and not found["refusals"]
+    assert main(["recover", str(store)]) == EXIT_FINDINGS
+    out, err = capfd.readouterr()
+    text = " ".join(out.split())
+    assert "The DLedger log is damaged, and recover never changes it: see the warnings." in text
+    assert f"Without one, rmqtool copy {store} --output NEW writes the sound messages" in text
+    assert "no message is lost" not in text and "to apply the plan" in err
+    assert main(["recover", str(store), "--apply"]) == EXIT_OK
+    assert "remains: do not start the broker yet" in " ".join(capfd.readouterr().out.split())
+    assert ledger_files(store) == before and (store / "abort").exists()
+    assert set(codes_of(store)) - {"CP04", "IX09"} == {"CL04"}  # notes of a store that was killed
+    assert main(["recover", str(store)]) == EXIT_FINDINGS
+    assert capfd.readouterr().out.splitlines()[-1].endswith(f"rmqtool copy {store} --output NEW")
+
+
+def test_starts_that_fail_before_the_log(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """A config file that cannot be parsed, a queue file of a wrong size: of these the verdict is known."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    with Store.open(store) as opened:
+        assert predict_all(opened) == []
+    os.truncate(store / "consumequeue/TopicA/0" / ("0" * 20), 60)
+    assert main(["recover", str(store)]) == EXIT_FINDINGS
+    text = " ".join(capfd.readouterr().out.split())
+    assert "A start of 5.4 fails: it does not load consumequeue/TopicA/0/00000000000000000000." in text
+    for path in (store / "config/delayOffset.json", store / "config/delayOffset.json.bak"):
+        path.write_text("{")
+    for command in ("recover", "doctor", "verify"):
+        assert main([command, str(store)]) == EXIT_FINDINGS
+        out, err = capfd.readouterr()
+        text = " ".join((out + err).split())
+        assert "Do not start the broker yet. A start of 5.4 fails: neither config/delayOffset.json" in text

@@ -128,7 +128,7 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
     }  # fmt: skip
     found: dict[str, Any] = {
         "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
-        "guessed_sizes": [], "remaining": [], "config_lost": False,
+        "guessed_sizes": [], "remaining": [], "config_lost": False, "ledger": None,
         "predictions": [
             {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
             {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},

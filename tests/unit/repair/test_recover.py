@@ -305,14 +305,13 @@ def test_a_store_in_use_is_not_touched(store_copy: StoreCopy, unchanged: Unchang
     [
         ("ok_540_small_ipv6", "config/topics/CURRENT"),
         ("ok_540_small_ipv6", "config/tieredStoreMetadata.json"),
-        ("ok_540_small_ipv6", "dledger-n0/CURRENT"),
         ("gap_cl26_log_missing", ""),
     ],
 )
 def test_what_is_out_of_reach_or_would_empty_queues_is_refused(
     store_copy: StoreCopy, unchanged: Unchanged, name: str, mark: str
 ) -> None:
-    """RocksDB, DLedger, tiered storage, a log without files. Nothing is changed but the lock file."""
+    """RocksDB, tiered storage, a log without files. Nothing is changed but the lock file."""
     root = store_copy(name)
     if mark:
         (root / mark).parent.mkdir(exist_ok=True)

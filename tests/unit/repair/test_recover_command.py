@@ -287,7 +287,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r",
                          "problem": "CL03"}],
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
-            "remaining": [], "config_lost": False,
+            "remaining": [], "config_lost": False, "ledger": None,
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,

@@ -248,7 +248,7 @@ def test_all_results_are_shown_on_request(cases: Library, tmp_path: Path, capfd:
 
 
 def test_a_damaged_ledger_leads_to_copy(cases: Library, tmp_path: Path, capfd: Capture) -> None:
-    """Recover refuses a DLedger log."""
+    """Recover never changes a DLedger log, but repairs what is beside it."""
     root = cases.copy("kind_dledger_540", tmp_path / "store")
     log = max((root / "dledger-n0/data").iterdir(), key=lambda path: path.stat().st_size)
     with log.open("r+b") as file:
@@ -258,6 +258,10 @@ def test_a_damaged_ledger_leads_to_copy(cases: Library, tmp_path: Path, capfd: C
     out = capfd.readouterr().out
     assert out.splitlines()[-1] == f"next      rmqtool copy {root} --output NEW"
     assert f"rmqtool recover {root}" not in out
+    root = cases.copy("kind_dledger_540", tmp_path / "sound")
+    (root / "config/timercheck").unlink()
+    assert main(["doctor", str(root), "--no-host"]) == EXIT_FINDINGS
+    assert capfd.readouterr().out.splitlines()[-1] == f"next      rmqtool recover {root}"
 
 
 def test_json_has_everything(cases: Library, capfd: Capture) -> None:
