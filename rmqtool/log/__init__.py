@@ -9,5 +9,5 @@ __all__ = [
     "arriving", "commit_log", "compiled", "crc", "damage", "dispatch", "dispatch_kernel", "events",
     "frame_kernel", "frames", "intrinsics", "key_match", "log_files", "log_heads", "point_read",
     "properties", "python_scan", "rocksdb_block_kernel",
-    "scan_cache", "store_intrinsics", "string_ranges",
+    "scan_cache", "segments", "store_intrinsics", "string_ranges",
 ]  # fmt: skip

@@ -344,7 +344,10 @@ class DamageClassifier:
 
 
 class FileFindings:
-    """Files of a wrong size and ranges that no file holds, reported once the walk has passed them."""
+    """Files of a wrong size and ranges that no file holds, reported once the walk has passed them.
+
+    Of tiered storage the segments that are missing.
+    """
 
     def __init__(self, layout: StoreLayout, start: int, stop: int | None, *, reverse: bool) -> None:
         size = layout.commit_log_file_size
@@ -359,20 +362,27 @@ class FileFindings:
             low, high = before.file_from_offset + size, after.file_from_offset
             if low < high:
                 found.append((low, high, missing_between(layout, before, after)))
+        if layout.queue_logs is not None:
+            from rmqtool.log.segments import missing_of_log
+
+            found += ((place, place + 1, each) for place, each in missing_of_log(layout))
         inside = [each for each in found if each[1] > start and (stop is None or each[0] < stop)]
         if reverse:  # what a short file lacks is passed before its records
             inside = [(high if high < low + size else low, high, each) for low, high, each in inside]
         self._found = deque(sorted(inside, key=lambda each: each[:2], reverse=reverse))
         self._reverse = reverse
 
-    def passed(self, offset: int | None) -> Iterator[Finding]:
-        """Yield each finding once, when a walk at `offset` has passed it; None: the walk has ended."""
+    def passed(self, offset: int | None) -> Iterator[tuple[int, Finding]]:
+        """Yield each finding once, when a walk at `offset` has passed it; None: the walk has ended.
+
+        Each with the physical offset, or place, where what is missing begins, or what is wrong.
+        """
         while self._found:
             low, high, each = self._found[0]
             if offset is not None and ((offset >= low) if self._reverse else (offset < high)):
                 return
             self._found.popleft()
-            yield each
+            yield low, each
 
 
 def log_missing(layout: StoreLayout) -> Finding:

@@ -89,7 +89,7 @@ def log_items(
             if (passed := abs(event.physical_offset - reached)) > _PROGRESS_STEP:
                 progress(passed)
                 reached = event.physical_offset
-        yield from files.passed(event.physical_offset)
+        yield from (each for _, each in files.passed(event.physical_offset))
         if isinstance(event, StoredMessage):
             looked.add(1, event.message.store_timestamp, event.message.store_timestamp)
             if selection.matches(event.message, event.physical_offset):
@@ -106,7 +106,7 @@ def log_items(
                 return
             continue
         yield from judge.between(event)
-    yield from files.passed(None)
+    yield from (each for _, each in files.passed(None))
 
 
 def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]:

@@ -185,8 +185,7 @@ class Reading:
         if self._files is None:
             return
         low, high = self.access.start, self.access.stop
-        for each in self._files.passed(offset):
-            start = each.physical_offset or 0
+        for start, each in self._files.passed(offset):
             if (low is None or start >= low) and (high is None or start < high):
                 self.report(each)
 

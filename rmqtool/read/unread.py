@@ -14,6 +14,8 @@ from rmqtool.storage.single_file import offset_of_name
 def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
     """Folders that could not be listed, log files this user may not read, entries that are not plain files.
 
+    Of tiered storage also segments of the logs that are missing.
+
     Nothing is opened here: files that failed earlier reads are reported. `queues`: report queues
     too, not the log alone.
     """
@@ -23,6 +25,10 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
         if code == "CL12" or queues:
             yield finding(code, layout.relative(path), reason=reason)
     yield from _failed(store, queues=queues)
+    if layout.queue_logs is not None:
+        from rmqtool.log.segments import missing_of_log
+
+        yield from (each for _, each in missing_of_log(layout))
     if not store.is_local:
         return
     for file in layout.commit_log:

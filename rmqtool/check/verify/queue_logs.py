@@ -20,6 +20,7 @@ from rmqtool.check.verify.context import Context, Report
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as form
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.log.segments import gap, name_of, named_and_missing, segments_of
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.open_files import reading
 from rmqtool.storage.queue_logs.find import as_store
@@ -93,18 +94,17 @@ def _tiered_segments(logs: TieredLogs) -> Iterator[Finding]:
     for segments, unit in [*rows, (logs.found.index_segments, 1)]:
         for before, after in pairwise(segments):
             if before.end < after.base:
-                yield finding("TS01", _name(logs, after), 0, after.base - before.end, begins=after.base,
-                              ends_before=before.end)  # fmt: skip
+                yield gap(logs, before, after)
             elif before.end > after.base:
-                yield finding("TS03", _name(logs, before), after.base - before.base, before.end - after.base,
-                              reason="it reaches into the next segment")  # fmt: skip
+                yield finding("TS03", name_of(logs, before), after.base - before.base,
+                              before.end - after.base, reason="it reaches into the next segment")  # fmt: skip
         for segment in segments:
             if segment.base % unit:
-                yield finding("TS02", _name(logs, segment), reason="its offset is not that of a unit")
+                yield finding("TS02", name_of(logs, segment), reason="its offset is not that of a unit")
             elif segment.size % unit:
                 cut = segment.size % unit
                 yield finding(
-                    "TS03", _name(logs, segment), segment.size - cut, cut, reason="it ends inside a unit"
+                    "TS03", name_of(logs, segment), segment.size - cut, cut, reason="it ends inside a unit"
                 )
             if unit == 1 and segments is not logs.found.index_segments and segment.size > SPAN - 8:
                 yield _too_long(logs, segment)
@@ -112,7 +112,7 @@ def _tiered_segments(logs: TieredLogs) -> Iterator[Finding]:
 
 def _too_long(logs: QueueLogs, segment: Segment) -> Finding:
     """A finding on a segment of a log whose end is not read."""
-    return finding("UN01", _name(logs, segment), SPAN - 8, segment.size - SPAN + 8,
+    return finding("UN01", name_of(logs, segment), SPAN - 8, segment.size - SPAN + 8,
                    what="the end of a segment", form=f"more than {SPAN - 8} bytes")  # fmt: skip
 
 
@@ -122,35 +122,26 @@ def _metadata(logs: TieredLogs) -> Iterator[Finding]:
         yield finding("TS05", str(path), reason=reason)
     if content is None:
         return
-    broker, cluster = logs.broker.name, logs.broker.parent
-    above = f"{cluster.name}/" if cluster.is_relative_to(logs.folder) and cluster != logs.folder else ""
-    there: dict[tuple[str, str, int], tuple[Segment, bool]] = {}
-    for queue in logs.found.queues:
-        for kind, segments in ((form.COMMIT_LOG, queue.log), (form.CONSUME_QUEUE, queue.units)):
-            for segment in segments:
-                key = kind, f"{broker}/{queue.topic}/{queue.queue_id}", segment.base
-                there[key] = segment, segment is segments[-1]
-    for segment in logs.found.index_segments:
-        there[form.INDEX, f"{broker}/{form.INDEX_TOPIC}/0", segment.base] = segment, False
+    there = segments_of(logs)
+    last = {queue.log[-1] for queue in logs.found.queues if queue.log}
+    last |= {queue.units[-1] for queue in logs.found.queues if queue.units}
     known = {key: said for key, said in content.segments.items() if said.status != form.DELETED}
+    missing = dict(named_and_missing(logs))
     for key, said in sorted(known.items()):
-        found = there.get(key)
-        if found is None:
-            if said.size:
-                kind, queue_path, base = key
-                yield finding("TS04", f"{above}{queue_path}/{kind}/{form.segment_name(base)}", 0, said.size,
-                              reason="the metadata name it, and it is missing")  # fmt: skip
+        segment = there.get(key)
+        if segment is None:
+            if key in missing:
+                yield missing[key]
             continue
-        segment, is_last = found
         if segment.size < said.size:
-            yield finding("TS03", _name(logs, segment), segment.size, said.size - segment.size,
+            yield finding("TS03", name_of(logs, segment), segment.size, said.size - segment.size,
                           committed_bytes=said.size, reason="the metadata say that it is longer")  # fmt: skip
-        elif segment.size > said.size and not is_last and key[0] != form.INDEX:
-            yield finding("TS03", _name(logs, segment), said.size, segment.size - said.size,
+        elif segment.size > said.size and segment not in last and key[0] != form.INDEX:
+            yield finding("TS03", name_of(logs, segment), said.size, segment.size - said.size,
                           committed_bytes=said.size, reason="a broker does not read its end")  # fmt: skip
-    for key, (segment, _) in sorted(there.items()):
+    for key, segment in sorted(there.items()):
         if key not in known and segment.size:
-            yield finding("TS04", _name(logs, segment), 0, segment.size,
+            yield finding("TS04", name_of(logs, segment), 0, segment.size,
                           reason="the metadata do not name it, and a broker does not read it")  # fmt: skip
 
 
@@ -160,7 +151,7 @@ def _index(logs: TieredLogs) -> Iterator[Finding]:
     Slots of an index that is too large to be read are not checked: its items are not read either, UN01.
     """
     for segment in logs.found.index_segments:
-        name = _name(logs, segment)
+        name = name_of(logs, segment)
         try:
             with reading(path_at(segment.place)) as file:
                 header = form.decode_index_header(file.read(0, form.INDEX_HEADER.size))
@@ -218,7 +209,7 @@ def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
         with suppress(UnreadableError):  # the pass on queues reports it
             if left_out := logs.sparse_units(queue).left_out:
                 yield finding(
-                    "CC02", _name(logs, queue.units[0]), None, None, units=left_out,
+                    "CC02", name_of(logs, queue.units[0]), None, None, units=left_out,
                     reason="the queue offsets of units are out of range",
                 )  # fmt: skip
         names = [{segment.base for segment in segments} for segments in (queue.log, queue.units)]
@@ -228,9 +219,5 @@ def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
         for segment in (*queue.log, *queue.units):
             if segment.base not in names[0] & names[1]:
                 yield finding(
-                    "CC04", _name(logs, segment), reason="its log or its queue has no file of this name"
+                    "CC04", name_of(logs, segment), reason="its log or its queue has no file of this name"
                 )
-
-
-def _name(logs: QueueLogs, segment: Segment) -> str:
-    return path_at(segment.place).relative_to(logs.folder).as_posix()

@@ -31,7 +31,8 @@ _MEANING = (
     ("real_topic", "system.real_topic", "system.origin_topic"),
     ("real_queue", "system.real_queue_id", "system.half_queue_id"), ("due_time", "system.deliver_time"),
 )  # fmt: skip
-_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "missing"}
+_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "missing", "TS01": "missing",
+              "TS04": "missing"}  # fmt: skip
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str | tuple[str, ...]]:

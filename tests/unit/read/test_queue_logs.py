@@ -24,6 +24,7 @@ from rmqtool.message.rows import message_row
 from rmqtool.read.access import plan_access
 from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
+from rmqtool.read.split import split
 from rmqtool.read.store import Store
 from rmqtool.report.copy import _sizes
 from rmqtool.storage.queue_logs.log_file import LogFile
@@ -208,6 +209,72 @@ def test_segments_that_expired(copy: Path) -> None:
                 and not item.problem.code.startswith("IX")]  # fmt: skip
     with Store.open(copy / "tiered") as store:
         assert len(list(store.messages(Selection(topics=("TopicA",), queues=(0,))))) == 20
+
+
+READERS: dict[str, tuple[str, ...]] = {
+    "dump": ("--stats-only",), "dump-rows": ("--gaps", "--format", "jsonl"),
+    "dump-topic": ("--topic", "TopicB"), "export": ("--output", "NEW", "--output-format", "jsonl"),
+    "stats": (), "tail": ("--topic", "TopicB"), "copy": ("--output", "NEW"),
+    "lookup": ("--topic", "TopicB", "--queue", "0", "--queue-offset", "3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_readers_report_a_segment_that_is_missing(
+    command: str, copy: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    """As a missing file of a log: an error, and exit code 1. One that a broker has deleted is not missing."""
+    (copy / BROKER / "TopicB/0/COMMIT_LOG" / FIRST).unlink()
+    words = [str(tmp_path / "new") if word == "NEW" else word for word in READERS[command]]
+    arguments = [command.partition("-")[0], str(copy / "tiered"), *words]
+    with unchanged(copy):
+        assert main(arguments) == EXIT_FINDINGS
+    out, err = capfd.readouterr()
+    assert "rmqtool: error: TS04 a segment of tiered storage is only in the metadata" in err
+    assert f"(the metadata name it, and it is missing): {BROKER[7:]}/TopicB/0/COMMIT_LOG/{FIRST}" in err
+    if command == "dump-rows":
+        kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+        assert kinds.count("missing") == 1 and kinds.count("record") == 64
+    if command in ("dump", "export", "stats"):
+        metadata = copy / "config/tieredStoreMetadata.json"
+        text = metadata.read_text()
+        at = text.index('"status":0', text.index('"b0/TopicB/0"'))
+        metadata.write_text(f'{text[:at]}"status":2{text[at + 10 :]}')
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        (tmp_path / "new").unlink(missing_ok=True) if (tmp_path / "new").is_file() else None
+        assert main(arguments) == EXIT_OK
+        assert "TS04" not in capfd.readouterr().err
+
+
+def test_readers_report_a_gap_between_segments(copy: Path, capfd: Capture) -> None:
+    """TS01, once, also if the log is read in pieces, at the place of the segment after the gap."""
+    folder = copy / BROKER / "TopicA/0/COMMIT_LOG"
+    data = (folder / FIRST).read_bytes()
+    second, third = (first_record_after(data, at) for at in (4000, 8000))
+    (folder / FIRST).write_bytes(data[:second])
+    (folder / tiered.segment_name(third)).write_bytes(data[third:])
+    shutil.rmtree(copy / "config")  # without metadata
+    with unchanged(copy):
+        assert main(["dump", str(copy / "tiered"), "--stats-only"]) == EXIT_FINDINGS
+    err = capfd.readouterr().err
+    assert err.count("TS01 bytes between two segments of tiered storage are missing") == 1
+    with Store.open(copy / "tiered") as store:
+        access = plan_access(store, Selection())
+        found: list[str] = []
+        for piece in split(store, access, target_bytes=8000):
+            batches = message_batches(
+                store, access=piece, report=lambda each: found.append(each.problem.code)
+            )
+            assert sum(len(batch) for batch in batches) >= 0
+        assert found.count("TS01") == 1
+
+
+def first_record_after(data: bytes, start: int) -> int:
+    """The position of the first record of a log that begins at `start` or later."""
+    position = 0
+    while position < start:
+        position += int.from_bytes(data[position : position + 4])
+    return position
 
 
 def test_records_without_units_at_the_end_of_a_queue(copy: Path) -> None:
