@@ -44,8 +44,9 @@ class Ledger:
 
 
 def ledger_folders(root: Path, listing: Listing) -> list[Path]:
-    """The folders of DLedger logs in a store."""
-    return [root / name for name in sorted(listing.folders(root)) if name.startswith(PREFIX)]
+    """The folders of DLedger logs in a store; not empty ones: a broker makes data/ and index/ at once."""
+    folders = (root / name for name in sorted(listing.folders(root)) if name.startswith(PREFIX))
+    return [folder for folder in folders if listing.names(folder) or listing.is_unreadable(folder)]
 
 
 def is_ledger(folder: Path, listing: Listing) -> bool:

@@ -483,6 +483,23 @@ def test_the_folder_of_a_ledger_alone_is_no_store(small: Path, capfd: Capture, t
         assert sum(1 for _ in store.messages()) == 30
 
 
+def test_an_empty_folder_is_no_ledger(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """A broker makes data/ and index/ at once: the store is a classic one, for every command."""
+    store = cases.copy("ok_540_small_ipv6", tmp_path / "store")
+    (store / "dledger-n0").mkdir()
+    with Store.open(store) as opened:
+        assert opened.layout.ledger is None and opened.layout.has_files_of_log
+    assert not codes_of(store)
+    for command in (["recover"], ["append", "--topic", "New", "--body", "x", "--create-topic"], ["verify"]):
+        assert main([command[0], str(store), *command[1:]]) == EXIT_OK, capfd.readouterr().err
+    (tmp_path / "alone/dledger-n0").mkdir(parents=True)
+    assert main(["verify", str(tmp_path / "alone")]) == EXIT_INPUT
+    assert "this folder holds no store" in capfd.readouterr().err
+    (store / "dledger-n0/data").mkdir()
+    with Store.open(store) as opened:
+        assert opened.layout.ledger is not None
+
+
 def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> None:
     """Which one it is, broker.conf says; without it nothing is guessed."""
     shutil.copytree(small / "dledger-n0", small / "dledger-n1")
