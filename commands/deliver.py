@@ -251,8 +251,12 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
 
 def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     """Deliver the messages that are due to their real queues; yield them."""
-    from rmqtool.write.schedule import deliver
+    from rmqtool.write.schedule import check_form, deliver
     from rmqtool.write.store_writer import StoreWriter
+
+    with request.store.open() as opened:
+        opened.layout.check_log_changes()
+        check_form(opened.layout)
 
     def make() -> StoreWriter:
         return StoreWriter.open(request.store.store, **request.arguments())

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rmqtool.errors import FormatError, IllegalMessageError
+from rmqtool.errors import FormatError, IllegalMessageError, UnsupportedStoreError
 from rmqtool.formats import config_change, properties
 from rmqtool.formats.message import PROPERTY_CRC_NAME, Message
 from rmqtool.formats.properties import (
@@ -40,12 +40,14 @@ from rmqtool.read.delivered import Waited, count_delivered
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
+from rmqtool.storage.next_command import command_on
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.deferred_offsets import deferred_offsets
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.topics import DEFAULT_QUEUES, is_topic_name
 
 if TYPE_CHECKING:
+    from rmqtool.storage.layout import StoreLayout
     from rmqtool.write.put_result import PutResult
     from rmqtool.write.store_writer import StoreWriter
 
@@ -157,6 +159,21 @@ def count_again(store: Store, deliveries: Iterable[Delivery]) -> int:
     ))  # fmt: skip
 
 
+def check_form(layout: StoreLayout) -> None:
+    """Check that the queues of delay levels are in files, as those are in which messages are delivered.
+
+    Raises:
+        UnsupportedStoreError: they are in RocksDB, where rmqtool writes no queue of its own.
+    """
+    try:
+        layout.check_forms(log=True, queues=True, files=True)
+    except UnsupportedStoreError as error:
+        if layout.has_queues_in_rocksdb:
+            waiting = command_on(layout, "stats", "--delayed")
+            error.hint = f"their broker delivers what is due once it runs; {waiting} shows what waits"
+        raise
+
+
 def levels(
     store: Store, delays_ms: Sequence[int] | None, offsets: Mapping[int, int] | None = None
 ) -> list[Level]:
@@ -172,7 +189,7 @@ def levels(
         UnreadableError, FormatError: as `delivered_offsets`.
         UnsupportedStoreError: the queues are in RocksDB.
     """
-    store.layout.check_forms(log=True, queues=True, files=True)
+    check_form(store.layout)
     if delays_ms is None:
         ids = sorted(queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC)
         delays: dict[int, int | None] = {queue_id + 1: None for queue_id in ids}

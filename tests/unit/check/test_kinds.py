@@ -65,6 +65,11 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
         assert (tmp_path / "new").exists() == (command in ("export", "copy"))
     if name in QUEUES_ELSEWHERE and command in OF_QUEUE_FILES:
         assert code == EXIT_INPUT and "the consume queues are in RocksDB" in err
+        line = f"rmqtool stats {store} --delayed shows what waits"
+        way = f"their broker delivers what is due once it runs; {line}"
+        assert (way in err) == (command == "deliver")
+        assert command != "deliver" or main(["deliver", str(store), "--apply"]) == EXIT_INPUT
+        assert command != "deliver" or way in capfd.readouterr().err
     if command in ("info", "verify", "diff", "dump-config", "dump-pop"):
         assert code == EXIT_OK, (out, err)
     if name not in (CLASSIC, TIERED, *DLEDGER) and command == "append":
