@@ -404,10 +404,15 @@ def missing_between(layout: StoreLayout, before: StoreFile, after: StoreFile) ->
     count = (stop - start) // size
     detail = {"files": count, "before": before.path.name, "after": after.path.name}
     found = finding("CL20", name, start, stop - start, **detail, **why_missing(layout, start, stop))
-    if count < 2:
-        return found
     names = [f"{start + number * size:020}" for number in range(min(count, _FILES_NAMED))]
     shown = ", ".join([*names, *(["..."] if count > _FILES_NAMED else [])])
+    if layout.ledger is not None and before.entry_header != after.entry_header:
+        # A store that was converted to DLedger: each may be the last classic file or the first of the ledger.
+        sides = " or ".join(layout.relative(path) for path in (before.path.parent, after.path.parent))
+        what = f"{count} files are" if count > 1 else "a file is"
+        return replace(found, message=f"{what} missing between two others, in {sides}: {shown}")
+    if count < 2:
+        return found
     return replace(found, message=f"{count} files are missing between two others: {shown}")
 
 

@@ -500,6 +500,24 @@ def test_an_empty_folder_is_no_ledger(cases: Library, capfd: Capture, tmp_path: 
         assert opened.layout.ledger is not None
 
 
+def test_a_file_that_is_missing_on_either_side(
+    pairs: dict[int, tuple[Path, Path]], small: Path, capfd: Capture, tmp_path: Path
+) -> None:
+    """Of a converted store: the last classic file, or the first of the ledger; inside of each it is known."""
+    places = "commitlog or dledger-n0/data"
+    for origin, lost, sides in (
+        (pairs[2][1], "dledger-n0/data/00000000000002097152", f", in {places}: 00000000000002097152"),
+        (pairs[2][1], "commitlog/00000000000001048576", f", in {places}: 00000000000001048576"),
+        (small, f"dledger-n0/data/{FILE_SIZE:020}", ""),
+    ):
+        store = shutil.copytree(origin, tmp_path / f"lost{Path(lost).name}")
+        (store / lost).unlink()
+        (found,) = [item for item in findings_of(store, passes=["files"]) if item.problem.code == "CL20"]
+        assert found.row()["message"] == f"a file is missing between two others{sides}"
+        assert main(["dump", str(store), "--stats-only"]) == EXIT_FINDINGS
+        assert f"CL20 a file is missing between two others{sides}: " in capfd.readouterr().err
+
+
 def test_one_of_several_ledgers(small: Path, tmp_path: Path, capfd: Capture) -> None:
     """Which one it is, broker.conf says; without it nothing is guessed."""
     shutil.copytree(small / "dledger-n0", small / "dledger-n1")
