@@ -255,7 +255,7 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     from rmqtool.repair.recover import undo_recover
 
     row = undo_recover(store.open, backup, moved=moved)
-    output.write_object(row, undo_lines(row))
+    output.write_object(row, undo_lines(row, store.command("recover")))
     return EXIT_OK
 
 
@@ -702,11 +702,20 @@ def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
         yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
 
 
-def undo_lines(row: Row) -> Iterator[str]:
-    """Yield the lines of the result of `--undo`."""
+def undo_lines(row: Row, again: str) -> Iterator[str]:
+    """Yield the lines of the result of `--undo`; `again` is the command line that plans a repair."""
     if row["already"]:
         yield f"{'undone':<13}nothing to do: {row['backup']} was already restored"
     else:
-        yield f"{'undone':<13}{counted(row['files'], 'file')} restored from {row['backup']}"
+        restored, removed = row["files"] - row["removed"], row["removed"]
+        parts = [f"{counted(restored, 'file')} restored"] if restored else []
+        parts += [f"{counted(removed, 'new file')} removed"] if removed else []
+        yield (
+            f"{'undone':<13}{', '.join(parts) or 'nothing had changed'}: the store is as it was before"
+            f" rmqtool {row['command']}"
+        )
+        yield f"{'backup':<13}{row['backup']}"
+        if row["command"] in ("recover", "rebuild") and row["next"] is None:
+            yield f"{'next':<13}the damage is back, do not start the broker: {again}"
     if row["next"] is not None:
         yield f"{'next':<13}an earlier run is unfinished too: --undo {row['next']}"

@@ -197,7 +197,9 @@ state.
 
 ```console
 $ rmqtool recover store --undo backup
-undone       4 files restored from backup
+undone       4 files restored: the store is as it was before rmqtool recover
+backup       backup
+next         the damage is back, do not start the broker: rmqtool recover store
 ```
 
 Every file is restored byte for byte. Once a broker has written to the store, undo is refused.

@@ -28,7 +28,7 @@ from rmqtool.errors import (
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan import changes, guard
 from rmqtool.repair.plan.apply import STAGING_NAME, locked
-from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, what_is
+from rmqtool.repair.plan.backup import MANIFEST, Backup, Crcs, Entry, Manifest, what_is
 from rmqtool.repair.plan.fingerprint import again
 from rmqtool.repair.plan.paths import Places
 from rmqtool.storage import durable as disk
@@ -46,14 +46,18 @@ class Undone:
 
     Attributes:
         backup: its folder.
+        command: which made the backup, such as `recover`.
         files: how many paths are as they were.
+        removed: how many of them had nothing: what the run had made there was removed.
         already: it was undone before, nothing was changed now.
         next: the backup of an earlier run that is not finished either, and can be undone now; the
             guard stays for it.
     """
 
     backup: Path
+    command: str
     files: int
+    removed: int = 0
     already: bool = False
     next: Path | None = None
 
@@ -80,14 +84,14 @@ def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, mo
         raise WrongStoreError(f"this backup is of the store {manifest.store}", path=backup.folder,
                               hint=f"if that store is {places.root} now: --force")  # fmt: skip
     with locked(places, held):
-        return _Undo(layout, places, backup, manifest).run()
-
-
-_CHANGED_SINCE = "undo a later repair first, if there was one; otherwise this one can no longer be undone"
+        return _Undo(folder, layout, places, backup, manifest).run()
 
 
 class _Undo:
-    def __init__(self, layout: StoreLayout, places: Places, backup: Backup, manifest: Manifest) -> None:
+    def __init__(
+        self, folder: Path, layout: StoreLayout, places: Places, backup: Backup, manifest: Manifest
+    ) -> None:
+        self._named = folder
         self._layout, self._places, self._backup, self._manifest = layout, places, backup, manifest
         self._unsynced = changes.Unsynced()
         self._staging = places.root / STAGING_NAME
@@ -102,7 +106,8 @@ class _Undo:
         if backup.is_undone and not is_open:
             if not journal and not manifest.open and guard.is_up(places):  # killed at its last step
                 self._end()
-            return Undone(backup.folder, 0, already=True)
+            self._check_still_undone()
+            return Undone(backup.folder, manifest.command, 0, already=True)
         self._check_turn(journal)
         entries = manifest.entries if self._crcs is not None else ()  # without: nothing had changed
         for name in manifest.folders:
@@ -125,9 +130,54 @@ class _Undo:
             backup.set_undone()
         self._end()
         earlier = Path(manifest.open[-1][1]) if manifest.open else None
-        return Undone(backup.folder, len(entries), next=earlier)
+        removed = sum(entry.what == "missing" for entry in entries)
+        return Undone(backup.folder, manifest.command, len(entries), removed, next=earlier)
 
     # before
+
+    def _check_still_undone(self) -> None:
+        """Raise RefusedError unless the store is as this backup was restored, before."""
+        later = self._later()
+        if later is not None:
+            raise RefusedError(
+                f"this backup was already restored, and rmqtool {later[0]} has changed the store again since",
+                path=self._backup.folder, hint=f"to undo that: {later[1]}",
+            )  # fmt: skip
+        for entry in self._manifest.entries if self._crcs is not None else ():
+            place = self._places.checked(entry.path)
+            if not _is_as_before(entry, place):
+                raise RefusedError(
+                    f"this backup was already restored, and {entry.path} has changed since",
+                    path=self._backup.folder,
+                )  # fmt: skip
+
+    def _later(self) -> tuple[str, str] | None:
+        """The command of the newest run after this one that is not undone, and the line that undoes it.
+
+        Backups next to this one and next to the store are known.
+        """
+        newest: tuple[int, str, Path] | None = None
+        for parent in dict.fromkeys((self._named.parent, self._places.root.parent)):
+            for path in parent.glob(f"*/{MANIFEST}"):
+                backup = Backup(path.parent)
+                try:
+                    found = backup.manifest()
+                    in_force = backup.applied() is not None and not backup.is_undone
+                except RmqtoolError:  # not a backup, or one that no undo accepts
+                    continue
+                is_later = found.store == self._manifest.store and found.made_ms > self._manifest.made_ms
+                if in_force and is_later and (newest is None or found.made_ms > newest[0]):
+                    newest = found.made_ms, found.command, path.parent
+        if newest is None:
+            return None
+        return newest[1], self._places.command("recover", "--undo", str(newest[2]))
+
+    def _changed_since(self) -> str:
+        """The hint on a store that is not as the run has left it."""
+        later = self._later()
+        if later is None:
+            return "as when a broker has written: this backup can no longer be undone"
+        return f"undo first what rmqtool {later[0]} did later: {later[1]}"
 
     def _check_turn(self, journal: guard.OpenRuns) -> None:
         """Check that the store is still as the run has left it, which is certain while the guard exists."""
@@ -145,7 +195,9 @@ class _Undo:
                 return
         applied = self._applied
         if applied is not None:
-            applied.must_be(again(self._layout, applied), self._places.root, hint=_CHANGED_SINCE)
+            now = again(self._layout, applied)
+            if applied.difference(now) is not None:
+                applied.must_be(now, self._places.root, hint=self._changed_since())
         elif not journal and self._crcs is not None:
             raise RefusedError("a later run has continued the work of this one", path=self._backup.folder,
                                hint="undo that run first")  # fmt: skip

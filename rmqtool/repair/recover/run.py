@@ -194,4 +194,5 @@ def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) ->
     with plans.held_store(open_store) as (store, held):
         undone = plans.undo(backup, store.layout, held=held, moved=moved)
     following = None if undone.next is None else str(undone.next)
-    return {"backup": str(backup), "files": undone.files, "already": undone.already, "next": following}
+    return {"backup": str(backup), "command": undone.command, "files": undone.files,
+            "removed": undone.removed, "already": undone.already, "next": following}  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 import zlib
 from itertools import product
 from pathlib import Path
@@ -262,3 +263,33 @@ def test_a_backup_is_for_its_own_store(tmp_path: Path) -> None:
     with unchanged(other), pytest.raises(RefusedError, match=f"of the store {root}"):
         undo(done.backup, detect(other))
     assert not undo(done.backup, detect(root)).already
+
+
+class TestUndoneBefore:
+    """A backup that was restored already, of a store that was changed again since."""
+
+    def test_names_the_later_backup(self, root: Path) -> None:
+        states = [tree_rows(root)]
+        backups = [apply(plan_towards(root, wanted_of(root)), detect(root)).backup]
+        new = len(contents(root).keys() - {row[0] for row in states[0]})
+        done = undo(backups[0], detect(root))
+        assert 0 < new == done.removed < done.files
+        assert undo(backups[0], detect(root)).already  # as it was: nothing to do
+        manifest = json.loads((backups[0] / "manifest.json").read_bytes())
+        while time.time_ns() // 1_000_000 <= manifest["made_ms"]:
+            pass
+        backups.append(apply(plan_towards(root, wanted_of(root)), detect(root)).backup)
+        with unchanged(root.parent), pytest.raises(RefusedError, match="already restored") as caught:
+            undo(backups[0], detect(root))
+        assert f"rmqtool recover {root} --undo {backups[1]}" in str(caught.value.hint)
+        undo(backups[1], detect(root))
+        assert tree_rows(root) == states[0]
+        assert undo(backups[0], detect(root)).already
+
+    def test_changed_by_a_broker(self, root: Path) -> None:
+        backup = apply(plan_towards(root, wanted_of(root)), detect(root)).backup
+        undo(backup, detect(root))
+        with (root / "checkpoint").open("ab") as file:
+            file.write(b"x")
+        with unchanged(root.parent), pytest.raises(RefusedError, match="checkpoint has changed since"):
+            undo(backup, detect(root))

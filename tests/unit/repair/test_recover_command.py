@@ -158,6 +158,13 @@ def test_from_plan_to_undo(
     code, found = report(capsys, root, "--undo", backup)
     assert code == 0 and found["backup"] == str(backup)
     assert codes(root) == before
+    assert (found["files"], found["removed"], found["command"]) == (3, 0, "recover")
+    code, out, _ = run(capsys, root, "--undo", backup)
+    assert code == 0 and "nothing to do" in out
+    run(capsys, root, "--apply", "--backup-dir", tmp_path / "second")
+    code, out, _ = run(capsys, root, "--undo", tmp_path / "second")
+    assert code == 0 and "3 files restored: the store is as it was before rmqtool recover\n" in out
+    assert f"the damage is back, do not start the broker: rmqtool recover {root}" in out
 
 
 def test_a_log_file_that_was_cut_is_filled(
