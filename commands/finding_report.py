@@ -132,12 +132,13 @@ def note_selection(
 def report_unknown(
     stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool
 ) -> int:
-    """Report the requested topics and queues that no store has, with the closest names.
+    """Report the requested topics, patterns and queues that no store has, with the closest names.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
     the exit code.
     """
     from rmqtool.read.known_topics import all_topic_names, queue_ids, unknown_topics
+    from rmqtool.read.selection import is_glob
 
     known = all_topic_names(store.layout for store in stores)
     if known is None:
@@ -146,7 +147,8 @@ def report_unknown(
     unknown = unknown_topics(selection, known)
     whose = "the store has" if len(stores) == 1 else "the stores have"
     for name in unknown:
-        print_error(f"rmqtool: {whose} no topic {name}; {_instead(name, known)}")
+        what = f"topic that matches {name}" if is_glob(name) else f"topic {name}"
+        print_error(f"rmqtool: {whose} no {what}; {_instead(name, known)}")
     if unknown or found or not selection.queues:
         return EXIT_FINDINGS if unknown else EXIT_OK
     ids: set[int] = set()
@@ -162,15 +164,24 @@ def report_unknown(
 
 
 def _instead(name: str, known: Collection[str]) -> str:
-    """Return what to give for a topic that no store has: several topics, near names, or the topics."""
+    """Return what to give for a topic that no store has: several topics, near names, or the topics.
+
+    Names that match if upper and lower case are the same are the nearest.
+    """
     from difflib import get_close_matches
 
     from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+    from rmqtool.read.selection import Selection
 
     parts = [part.strip() for part in name.split(",")]
     if len(parts) > 1 and all(part in known for part in parts):
         return "give each topic with an option of its own: " + " ".join(f"--topic {part}" for part in parts)
-    near = get_close_matches(name, known)
+    of_any_case = Selection(topics=[name.lower()])
+    near = sorted(each for each in known if of_any_case.matches_topic(each.lower()))
+    if near:
+        more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
+        return f"upper and lower case differ: {', '.join(near[:_NAMED])}{more}"
+    near = get_close_matches(name.strip("*"), known)
     if near:
         return f"nearest: {', '.join(near)}"
     plain = sorted(each for each in known if not is_system_topic(each)

@@ -31,14 +31,18 @@ def all_topic_names(layouts: Iterable[StoreLayout]) -> set[str] | None:
 
 
 def unknown_topics(selection: Selection, known: Collection[str] | None) -> list[str]:
-    """The topics that a selection names in full and that are not `known`; see `all_topic_names`."""
+    """The topics and patterns of a selection that match none of `known`; see `all_topic_names`."""
     if known is None:
         return []
-    return [name for name in sorted(selection.topics) if not is_glob(name) and name not in known]
+    return [name for name in sorted(selection.topics) if name not in known and not _matches_any(name, known)]
+
+
+def _matches_any(name: str, known: Collection[str]) -> bool:
+    return is_glob(name) and any(map(Selection(topics=[name]).matches_topic, known))
 
 
 def names_only_unknown_topics(layout: StoreLayout, selection: Selection) -> bool:
-    """Whether a selection names topics, and the store knows none of them: likely wrong names.
+    """Whether a selection names topics or patterns, and the store knows none of them: likely wrong names.
 
     Brokers' own topics count as known: topics.json does not list all of them.
     """
