@@ -26,6 +26,7 @@ from rmqtool.errors import (
 )
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.output import Output
+from rmqtool.terminal import counted
 from rmqtool.times import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def deliver(
     report = _OffsetReport(output)
     with closing(_delivered(request, report) if apply else _planned(request, report)) as deliveries:
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
-    output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}")
+    output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}{report.waiting}")
     if states["due"] and not apply and not report.is_refused:
         fixed = [] if now is None else ["--now", format_time(request.now_ms, UTC) or now]
         line = given.line(*fixed, "--apply", without=("now", "tz"))
@@ -158,12 +159,14 @@ class _Request:
 class _OffsetReport:
     """Reports on delayOffset.json; `is_unknown`: the file exists and cannot be parsed.
 
-    `is_refused`: it has said that --apply is refused.
+    `is_refused`: it has said that --apply is refused. `waiting`: what is due after the messages at which
+    levels stop, in words; empty if no level does.
     """
 
     def __init__(self, output: Output) -> None:
         self.output = output
         self.is_unknown = self.is_refused = False
+        self.waiting = ""
 
     def offsets(self, opened: Store, delays: Sequence[int] | None, *, apply: bool) -> dict[int, int]:
         """Return the next queue offset to deliver by level.
@@ -201,7 +204,7 @@ class _OffsetReport:
     def again(self, opened: Store, due: Callable[[], Iterable[Delivery]]) -> RefusedError | None:
         """Return why the messages that are due should not be delivered; None if they should.
 
-        `due` yields them.
+        `due` yields them, those of unknown topics too.
         """
         from rmqtool.write.schedule import count_again, offsets_are_lost
 
@@ -246,7 +249,7 @@ def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
         except RefusedError as error:
             hint = f": {error.hint}" if error.hint else ""
             report.refused(f"{error.in_one_line}; --apply is refused{hint}")
-        yield from due()
+        yield from _through(due(), request, report, opened)
 
 
 def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
@@ -269,7 +272,33 @@ def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
             raise lost
         if lost is not None:
             report.output.note(f"rmqtool: warning: {lost.message}")
-        yield from deliver(writer, due(), create_topics=request.create_topics)
+        done = deliver(writer, due(), create_topics=request.create_topics)
+        yield from _through(done, request, report, opened)
+
+
+def _through(
+    deliveries: Iterable[Delivery], request: _Request, report: _OffsetReport, opened: Store
+) -> Iterator[Delivery]:
+    """Yield the deliveries; then note what waits after those at which levels stop."""
+    from rmqtool.read.delay_levels import configured
+    from rmqtool.storage.config_files import TOPICS
+    from rmqtool.write.schedule import HELD, count_waiting
+
+    held = []
+    for delivery in deliveries:
+        if delivery.state in HELD:
+            held.append(delivery)
+        yield delivery
+    if not held:
+        return
+    count = count_waiting(opened, request.now_ms, configured(request.broker_conf), held)
+    if count:
+        stop, keep = ("stops", "keeps") if len(held) == 1 else ("stop", "keep")
+        report.waiting = f"; {counted(len(held), 'level')} {stop} there and {keep} {count} more waiting"
+    if any(delivery.state == "unknown_topic" for delivery in held):
+        report.waiting += "; --create-topic delivers to unknown topics"
+        if TOPICS not in opened.layout.config and f"{TOPICS}.bak" not in opened.layout.config:
+            report.waiting += f"; topics.json is missing, see {request.store.command('recover')}"
 
 
 def _due(
@@ -290,7 +319,10 @@ def _due(
     def due() -> Iterator[Delivery]:
         return plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
 
-    return due, report.again(opened, due)
+    def of_all_topics() -> Iterator[Delivery]:
+        return plan(opened, request.now_ms, delays, offsets=offsets)
+
+    return due, report.again(opened, of_all_topics)
 
 
 def _place(delivery: Delivery) -> str:

@@ -231,8 +231,27 @@ def plan(
     return heapq.merge(*queues, key=lambda delivery: delivery.due_timestamp)
 
 
-def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] | None) -> Iterator[Delivery]:
-    """The messages due of one level, up to the first that is not due, or is held."""
+def count_waiting(
+    store: Store, now_ms: int, delays_ms: Sequence[int] | None, held: Iterable[Delivery]
+) -> int:
+    """How many messages are due after those at which their levels stop.
+
+    Args:
+        store: opened for reading.
+        now_ms, delays_ms: as for `plan`.
+        held: of `plan`, one of each level that stops, with a state of `HELD`.
+
+    Raises: as `plan`.
+    """
+    stops = {each.level: each.queue_offset + 1 for each in held}
+    found = (each for each in levels(store, delays_ms, stops) if each.level in stops)
+    return sum(1 for level in found for _ in _due(store, level, now_ms, None, stop=False))
+
+
+def _due(
+    store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] | None, *, stop: bool = True
+) -> Iterator[Delivery]:
+    """The messages due of one level, up to the first that is not due or, with `stop`, is held."""
     queue = store.queue(SCHEDULE_TOPIC, level.level - 1)
     assert isinstance(queue, ConsumeQueue), "only levels with such a queue are listed"
     known: tuple[int, ...] = ()
@@ -251,7 +270,7 @@ def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] |
         if found is not None:
             delivery = _with_message(delivery, found.message, bool(found.status & BODY_CRC), knows)
         yield delivery
-        if delivery.state in HELD:
+        if stop and delivery.state in HELD:
             return
 
 

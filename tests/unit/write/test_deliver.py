@@ -568,6 +568,26 @@ def test_missing_offsets(store: Path, run: Run) -> None:
     assert len(of_topic(store, "T")) == before + 4 and offsets(store) == {1: 3, 2: 1}
 
 
+def test_what_waits_behind_an_unknown_topic(store: Path, run: Run) -> None:
+    """Counted, without --apply and with it; what was delivered before counts behind it too."""
+    due = ("--now", str(T0 + 60_000))
+    assert run(store, "--now", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
+    for name in ("delayOffset", "topics"):
+        for path in (store / "config").glob(f"{name}.json*"):
+            path.unlink()
+    code, rows, told = run(store, *due)
+    assert code == 1 and {(row["state"], row["level"]) for row in rows} == {
+        ("unknown_topic", 1),
+        ("unknown_topic", 2),
+    }
+    assert "Of 4 that are due the log has a later copy of 3" in told
+    waiting = "; 2 levels stop there and keep 2 more waiting; --create-topic delivers to unknown topics"
+    assert f"{waiting}; topics.json is missing, see rmqtool recover {store}" in told
+    code, rows, told = run(store, *due, "--apply", "--force")
+    assert code == 4 and waiting in told
+    assert run(store, *due, "--create-topic", "--apply", "--force")[0] == 0
+
+
 def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
     (store / "config/delayOffset.json").write_text('{"offsetTable":{2:99}}')
     for more in ([], ["--apply"]):
