@@ -716,6 +716,6 @@ def undo_lines(row: Row, again: str) -> Iterator[str]:
         )
         yield f"{'backup':<13}{row['backup']}"
         if row["command"] in ("recover", "rebuild") and row["next"] is None:
-            yield f"{'next':<13}the damage is back, do not start the broker: {again}"
+            yield f"{'next':<13}damaged again; do not start the broker: {again}"
     if row["next"] is not None:
         yield f"{'next':<13}an earlier run is unfinished too: --undo {row['next']}"

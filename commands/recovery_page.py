@@ -199,7 +199,7 @@ state.
 $ rmqtool recover store --undo backup
 undone       4 files restored: the store is as it was before rmqtool recover
 backup       backup
-next         the damage is back, do not start the broker: rmqtool recover store
+next         damaged again; do not start the broker: rmqtool recover store
 ```
 
 Every file is restored byte for byte. Once a broker has written to the store, undo is refused.
@@ -272,7 +272,7 @@ Without consumerOffset.json and its .bak every group begins where its consumers 
 skips messages, or consumes all of them again. Without delayOffset.json the broker delivers every stored
 delayed message again, and without subscriptionGroup.json it creates groups with default settings. The broker
 writes these files within seconds after a start, so that a loss can no longer be seen: do not start it before
-step 4.
+step 7.
 
 - 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck), and
 says first if the whole folder is missing.
@@ -283,13 +283,14 @@ after the copy was made once more.
 - 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
 Compare the topics with your notes: topics without messages are missing, and order, permissions and filter
 type of a topic are not in the log.
-- 4. Offsets without a copy. Keep the consumers stopped, and set the offsets of each group to the time up to
-which it had consumed, before the broker starts. `rmqtool reset-offset STORE --group GROUP --topic TOPIC
---since TIME` shows how many messages the group then receives, and with `--apply` writes the file; `--from
-latest` lets it skip all. Name each group with its topics. Only its retry messages show some of them: `rmqtool
-dump STORE --topic '%RETRY%GROUP' --fields properties.RETRY_TOPIC`. Until a broker starts, `rmqtool verify`
-names the groups that still have no offset (CF08); leave those that never consumed.
-`rmqtool tail` with the same `--topic` and `--since` shows the messages. Start the broker, then the consumers.
+- 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
+prints a line for each group of which retry messages show what it consumes, and names the other groups.
+- 5. Run the line of each group with the time up to which it had consumed: it shows how many messages the
+group then receives. Add `--topic TOPIC` for each other topic that it consumes. `--from latest` instead of
+`--since` lets it skip all. `rmqtool tail` with the same `--topic` and `--since` shows the messages.
+- 6. Run it again with `--apply`: it writes the file.
+- 7. `rmqtool verify STORE` names the groups that still have no offset (CF08); leave those that never
+consumed. Start the broker, then the consumers.
 
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,7 +29,7 @@ COLUMNS = (
 )  # fmt: skip
 TABLE_COLUMNS = (
     "group", "topic", "queue_id", "committed_offset", "new_offset", "again_messages", "skipped_messages",
-    "reason",
+    "lag_messages", "reason",
 )  # fmt: skip
 
 Groups = Annotated[
@@ -68,18 +68,18 @@ def reset_offset(
 
     Without --apply the plan is only shown. For each group and queue it gives the
     committed and the new offset, how many consumed messages the group receives again (again_messages), how
-    many messages it skips (skipped_messages), and how many it receives in all (lag_messages). The
-    previous file is backed up; rmqtool recover --undo restores it. It also becomes
-    consumerOffset.json.bak, as with a broker.
+    many messages it skips (skipped_messages), and how many it receives in all (lag_messages). What a group
+    receives again or skips is blank where its committed offset is lost. The previous file is backed up
+    (rmqtool recover --undo restores it), and also becomes consumerOffset.json.bak, as with a broker.
 
     --group is required. A group is reset in all topics in which it has committed an offset, and in its retry
     topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
     restrict the topics, the retry topic too: --topic orders --topic %RETRY%billing resets both. A group
     without an offset in a topic gets its first one only if both are named without wildcards. That is the way
-    when the committed offsets are lost: name each group with its topics. The retry topic of a group without
-    any offset is then reset too. The properties RETRY_TOPIC of the messages there show topics that the
-    group consumes; nothing else does. Until a broker starts, the new file notes that the offsets of all
-    other groups are lost, and verify and doctor report those that have none (CF08).
+    when the committed offsets are lost: name each group with its topics. --group '*' then prints the line for
+    each group of which messages in its retry topic show what it consumes; nothing else does. The retry topic
+    of a group without any offset is reset too. Until a broker starts, the new file notes that the offsets of
+    all other groups are lost, and verify and doctor report those that have none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that
@@ -145,10 +145,12 @@ def _show(
         return plan(opened, wanted)
 
     opened, planned = changes.show(store, change, output, make, file)
-    output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
+    _write(planned, "planned", output)
+    is_in_plan = change.plan is not None or change.write_plan is not None
+    if not is_in_plan:
+        _note_late(planned, output, given)
     _notes(planned, output, zone)
     if planned.refusals or planned.plan.actions:
-        is_in_plan = change.plan is not None or change.write_plan is not None
         words = [] if wanted.since is None or is_in_plan else ["--since", _time(wanted.since)]
         changes.note_next(
             output, given, change, planned.refusals, *words, in_plan=_IN_PLAN, without=("since", "tz")
@@ -171,7 +173,7 @@ def _apply(
     planned, applied = reset_offsets(
         store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force
     )
-    output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
+    _write(planned, "done", output)
     if planned.earlier.text is not None:
         output.note(f"rmqtool: {planned.earlier.text}")
     _notes(planned, output, zone)
@@ -200,10 +202,16 @@ def _unknown(store: Store, planned: Planned) -> int:
     return report_unknown([store], planned.request.selection(), ScanCounters(), found=bool(planned.resets))
 
 
-def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
+def _write(planned: Planned, state: str, output: Output) -> None:
+    """Write a row for each offset; a table has the columns with values, and the lag if others have none."""
+    rows = []
     for reset in planned.resets:
         how = "left" if reset.offset is None else state if reset.is_change else "unchanged"
-        yield {"state": how, **reset.row()}
+        rows.append({"state": how, **reset.row()})
+    shown = [name for name in TABLE_COLUMNS if any(row[name] is not None for row in rows)]
+    if all(row["again_messages"] is not None for row in rows):
+        shown = [name for name in shown if name != "lag_messages"]
+    output.write_rows(rows, COLUMNS, shown)
 
 
 def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
@@ -223,6 +231,8 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
     if planned.without:
         output.note(f"rmqtool: {_without(planned.without)}")
+        for line in planned.lines:
+            output.note(f"  {line}")
     if planned.is_needed:
         output.note(
             "rmqtool: consumers of these groups that keep running go on where they were: stop them before the"
@@ -234,12 +244,22 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note("rmqtool: nothing was changed")
 
 
+def _note_late(planned: Planned, output: Output, given: Given) -> None:
+    """If no message is as new as --since: note the line that begins as long before the newest message."""
+    since, newest_ms = planned.request.since, planned.newest_ms
+    if since is None or newest_ms is None or since <= newest_ms:
+        return
+    ago_ms = time.time_ns() // 1_000_000 - since
+    if ago_ms > 0:
+        before = _time((newest_ms - ago_ms) // 1000 * 1000)
+        line = given.line("--since", before, without=("since", "tz"))
+        output.note(f"rmqtool: no message is as new as --since; to start as long before the newest: {line}")
+
+
 def _without(groups: tuple[str, ...]) -> str:
     """What groups without offsets mean, where those of all groups were lost."""
-    named = f"{', '.join(groups[:_GROUPS_SHOWN])}{' ...' if len(groups) > _GROUPS_SHOWN else ''}"
     have = "1 more group has" if len(groups) == 1 else f"{len(groups)} more groups have"
-    then = "set theirs too, or each begins at its consumeFromWhere after a start"
-    return f"{have} lost all offsets: {named}; {then}"
+    return f"{have} lost all offsets; set theirs too, or each begins at its consumeFromWhere after a start"
 
 
 def _of_group(planned: Planned, group: str) -> str:
@@ -250,9 +270,11 @@ def _of_group(planned: Planned, group: str) -> str:
         parts.append(f"receives {counted(again, 'message')} again and skips {skipped}")
     first = [reset for reset in mine if reset.committed is None]
     if first:
-        lag = sum(reset.lag or 0 for reset in first)
-        queues = counted(len(first), "queue")
-        parts.append(f"gets a first offset in {queues} and receives {counted(lag, 'message')} there")
+        lag, queues = sum(reset.lag or 0 for reset in first), counted(len(first), "queue")
+        there = sum(reset.max_offset - reset.min_offset for reset in first)
+        parts.append(
+            f"gets a first offset in {queues} and receives {lag} of {counted(there, 'message')} there"
+        )
     left = sum(reset.offset is None for reset in mine)
     if left:
         parts.append(f"keeps its offset in {counted(left, 'queue')}")

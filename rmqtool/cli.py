@@ -261,7 +261,7 @@ _NOT_MAPPED = "failed to map segment"
 
 def _report(error: Exception) -> int:
     if isinstance(error, RmqtoolError):
-        _print_lines(error.in_one_line, error.hint)
+        _print_lines(error.in_one_line, error.hint, *error.lines)
         return error.exit_code
     if isinstance(error, typer.Abort):
         return EXIT_INTERRUPTED

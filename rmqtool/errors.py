@@ -91,13 +91,15 @@ def in_one_line(message: str, path: Path | str | None, physical_offset: int | No
 class RmqtoolError(Exception):
     """Base of all errors that rmqtool raises on purpose.
 
-    `message` says what, `path` and `physical_offset` say where, `hint` says what to do. `column` names the
-    column of a message row that caused the error, if one did. `results` has what a call returns for the part
-    of its work that it did before the error: see `StoreWriter.put_many`.
+    `message` says what, `path` and `physical_offset` say where, `hint` says what to do; `lines` are more
+    lines for it, such as command lines. `column` names the column of a message row that caused the error, if
+    one did. `results` has what a call returns for the part of its work that it did before the error: see
+    `StoreWriter.put_many`.
     """
 
     exit_code = EXIT_INPUT
     results: Sequence[Any] = ()
+    lines: Sequence[str] = ()
 
     def __init__(
         self,

@@ -94,9 +94,9 @@ def errors_held() -> Iterator[None]:
 def broken(text: str, width: int) -> list[str]:
     """`text` as lines of at most `width` columns, broken between words.
 
-    A command line that ends the text stays whole, on a line of its own: it is there to be copied.
+    A command line that is the text or ends it stays whole, on a line of its own: it is there to be copied.
     """
-    if len(text) <= width:
+    if len(text) <= width or text.startswith("  rmqtool "):
         return [text]
     from textwrap import wrap
 

@@ -13,8 +13,9 @@ Source: ConsumerOffsetManager, DataVersion#nextVersion, ConfigManager#persist; s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
@@ -39,7 +40,9 @@ from rmqtool.repair.plan import Action, ActionKind, Applied, OpenStore, Plan, Re
 from rmqtool.storage.config_files import FOLDER, read_config
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.open_files import read_head
+from rmqtool.times import format_time
 
 COMMAND = "reset-offset"
 Position = Literal["earliest", "latest"] | int
@@ -49,7 +52,8 @@ _LIGHT_FILE = "lmqConsumerOffset.json"
 _BY_BROKER = "start the broker without consumers, and set them with mqadmin resetOffsetByTime"
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
-_NAMED = 8  # groups that an error lists
+_NAMED = 8  # groups that a text lists
+_LINES = 20  # groups that get a command line of their own
 _RETRIES_READ = 1000
 _GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
 
@@ -98,6 +102,12 @@ class Request:
         """The topics and queues."""
         return Selection(topics=self.topics, exclude_topics=self.exclude_topics, queues=self.queues)
 
+    def start(self) -> tuple[str, str]:
+        """The option that sets the start, and its value."""
+        if self.since is None:
+            return "--from", str(self.position)
+        return "--since", format_time(self.since, UTC) or str(self.since)
+
     def matches_group(self, group: str) -> bool:
         """Whether a group is meant; a group of the broker itself never is."""
         return not is_group_of_brokers(group) and any(fnmatchcase(group, each) for each in self.groups)
@@ -112,6 +122,7 @@ class Reset:
         offset: the new one; None if it is left, because of `reason`.
         min_offset, max_offset: of the queue: its first message in the log, and its end.
         reason: also why the new offset is not the requested one.
+        is_lost: the group may have had an offset, which is lost.
     """
 
     group: str
@@ -122,6 +133,7 @@ class Reset:
     min_offset: int
     max_offset: int
     reason: str | None = None
+    is_lost: bool = False
 
     @property
     def again(self) -> int | None:
@@ -136,7 +148,7 @@ class Reset:
 
         Without an offset a client begins a retry topic at its first message, whatever its consumeFromWhere.
         """
-        is_retry = self.topic == f"{RETRY_PREFIX}{self.group}"
+        is_retry = self.topic == f"{RETRY_PREFIX}{self.group}" and not self.is_lost
         committed = 0 if self.committed is None and is_retry else self.committed
         if committed is None or self.offset is None:
             return None
@@ -173,6 +185,7 @@ class Planned:
         warnings: texts.
         newest_ms: the store time of the newest message that a queue holds; None without one, or a `since`.
         without: the groups that have no offset afterwards though those of all groups were lost.
+        lines: how to set theirs: command lines, and which of the groups have none.
         refusals: why it would not be applied; none for a plan that is not needed.
         is_needed: whether applying it changes anything, including the guard of an interrupted run.
         earlier: what became of interrupted runs, when it was applied.
@@ -184,6 +197,7 @@ class Planned:
     warnings: tuple[str, ...]
     newest_ms: int | None
     without: tuple[str, ...]
+    lines: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     is_needed: bool
     earlier: plans.Earlier = _NO_EARLIER
@@ -223,21 +237,24 @@ def plan(store: Store, request: Request) -> Planned:
         for group in sorted({group for _, group in pairs} - known)
     ]
     resets = tuple(
-        _reset(store, request, (topic, group), queue_id, of_pair.get(queue_id))
+        _reset(store, request, (topic, group), queue_id, of_pair.get(queue_id), are_lost=are_lost)
         for (topic, group), of_pair in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0]))
         for queue_id in sorted(queues[topic] | of_pair.keys())
         if not request.queues or queue_id in request.queues
     )
     actions = tuple(_actions(store, folder, document, resets, are_lost=are_lost))
     have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
-    without = sorted(known - have, key=lambda name: (len(name), name)) if are_lost else ()
+    without = tuple(sorted(known - have, key=_by_length)) if are_lost else ()
+    lines = tuple(_first_lines(store, request, without))
     mark = plans.fingerprint(layout)
     newest_ms = None if request.since is None else _newest_ms(store)
     result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
     is_needed = bool(actions) or layout.guard is not None
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
-    return Planned(result, request, resets, tuple(warnings), newest_ms, tuple(without), refusals, is_needed)
+    return Planned(
+        result, request, resets, tuple(warnings), newest_ms, without, lines, refusals, is_needed
+    )  # fmt: skip
 
 
 def _newest_ms(store: Store) -> int | None:
@@ -313,7 +330,7 @@ def _pairs(
     groups = {group for _, group in found}
     without = sorted(set(named) - groups)
     if without or not found:
-        _raise_unknown(store, without, committed, known)
+        _raise_unknown(store, request, without, committed, known)
     have = {group for _, group in committed}
     retry = {(f"{RETRY_PREFIX}{group}", group): group not in have for group in groups}
     excluded = Selection(exclude_topics=request.exclude_topics)
@@ -325,18 +342,19 @@ def _pairs(
     } | found
 
 
-def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: set[str]) -> None:
+def _raise_unknown(
+    store: Store, request: Request, without: list[str], committed: Offsets, known: set[str]
+) -> None:
     """Raise UsageError: of these groups, or of all, no offset is known that could be reset."""
     from difflib import get_close_matches
 
     groups = sorted({group for _, group in committed if not is_group_of_brokers(group)})
     full = "name each group and its topics in full: --group GROUP --topic TOPIC"
     if offsets_are_lost(store) or not groups:
-        listed = f"; groups of this store: {', '.join(sorted(known, key=len)[:_NAMED])}" if known else ""
-        came = _topics_of_retries(store, without[0]) if without else []
-        if came:
-            listed = f"; messages of its retry topic came from {', '.join(came[:_NAMED])}"
-        raise UsageError("no committed offset shows which topics a group consumes", hint=full + listed)
+        meant = [group for group in known if request.matches_group(group)] or known
+        error = UsageError("no committed offset shows which topics a group consumes", hint=full)
+        error.lines = list(_first_lines(store, request, sorted(meant, key=_by_length)))
+        raise error
     if not without:
         raise UsageError(
             "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
@@ -351,6 +369,28 @@ def _raise_unknown(store: Store, without: list[str], committed: Offsets, known: 
     )
 
 
+def _by_length(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Iterator[str]:
+    """The command line that plans the first offsets of each group; and which groups consume unknown topics.
+
+    Each starts where `request` does. Only retry messages show what a group consumes.
+    """
+    topics = {group: _topics_of_retries(store, group) for group in groups}
+    known = [group for group in topics if topics[group]]
+    for group in known[:_LINES]:
+        words = [word for topic in topics[group] for word in ("--topic", topic)]
+        yield command_on(store.layout, COMMAND, "--group", group, *words, *request.start())
+    if len(known) > _LINES:
+        yield f"and {len(known) - _LINES} more groups with messages in a retry topic"
+    unknown = [group for group in topics if not topics[group]]
+    if unknown:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        yield f"no message shows which topics these groups consume: {', '.join(unknown[:_NAMED])}{more}"
+
+
 def _topics_of_retries(store: Store, group: str) -> list[str]:
     """The topics from which the newest messages of a group's retry topic came: the group consumes them."""
     messages = store.messages(Selection(topics=(f"{RETRY_PREFIX}{group}",)), reverse=True, damage="skip")
@@ -359,7 +399,13 @@ def _topics_of_retries(store: Store, group: str) -> list[str]:
 
 
 def _reset(
-    store: Store, request: Request, pair: tuple[str, str], queue_id: int, committed: int | None
+    store: Store,
+    request: Request,
+    pair: tuple[str, str],
+    queue_id: int,
+    committed: int | None,
+    *,
+    are_lost: bool,
 ) -> Reset:
     (topic, group), low, high = pair, 0, 0
     offset: int | None = None
@@ -376,7 +422,8 @@ def _reset(
             offset = 0  # of the first message, whenever it comes
     except UnreadableError as error:
         reason = f"cannot be read: {error.message}"
-    return Reset(group, topic, queue_id, committed, offset, min(low, high), high, reason)
+    is_lost = are_lost and committed is None
+    return Reset(group, topic, queue_id, committed, offset, min(low, high), high, reason, is_lost)
 
 
 def _offset(

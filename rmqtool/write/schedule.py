@@ -238,7 +238,8 @@ def count_waiting(
 
     Args:
         store: opened for reading.
-        now_ms, delays_ms: as for `plan`.
+        now_ms: as for `plan`.
+        delays_ms: as for `plan`.
         held: of `plan`, one of each level that stops, with a state of `HELD`.
 
     Raises: as `plan`.

@@ -181,6 +181,7 @@ def test_command_lines_stay_whole() -> None:
     assert filled(line, 80) == [line]
     *before, last = broken(f"rmqtool: nothing was changed; to apply the plan: {command}", 80)
     assert last.strip() == command and all(len(each) <= 80 for each in before)
+    assert broken(f"  {command}", 80) == [f"  {command}"]
 
 
 def test_a_body_that_was_searched_shows_the_match() -> None:

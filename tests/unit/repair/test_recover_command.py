@@ -164,7 +164,7 @@ def test_from_plan_to_undo(
     run(capsys, root, "--apply", "--backup-dir", tmp_path / "second")
     code, out, _ = run(capsys, root, "--undo", tmp_path / "second")
     assert code == 0 and "3 files restored: the store is as it was before rmqtool recover\n" in out
-    assert f"the damage is back, do not start the broker: rmqtool recover {root}" in out
+    assert f"damaged again; do not start the broker: rmqtool recover {root}" in out
 
 
 def test_a_log_file_that_was_cut_is_filled(

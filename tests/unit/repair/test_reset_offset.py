@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -106,21 +107,23 @@ def test_lost_offsets_are_set_by_name(
     with unchanged(root):
         code, _, err = run(capsys, root, "--group", "*", "--from", "latest")
         assert code == 2 and "name each group and its topics in full" in err
-        assert "groups of this store: " in err and GROUP in err
+        line = f"  rmqtool reset-offset {root} --group {GROUP} --topic {TOPIC} --from latest\n"
+        assert line in err and ("which topics these groups consume: " in err) == (how != "config_lost")
     named = ("--group", GROUP, "--group", "new", "--topic", "pub*Four", "--topic", TOPIC)
     code, rows, err = run(capsys, root, *named, "--from", "-1", "--apply")
     assert code == 0 and len(rows) == 9 and all(row["state"] == "done" for row in rows)
     assert ("is assumed" in err) == (how == "config_lost")
-    assert " lost all offsets: " in err and "pub_group_one" in err
+    assert " lost all offsets; " in err and "--group pub_group_one --topic pubTopicOne --from -1\n" in err
     with Store.open(root) as store:
         new = {n: max(store.max_offset(TOPIC, n) - 1, 0) for n in range(4)}
         assert store.written_by.is_known == (how != "config_lost")  # an assumption does not become a fact
         assert offsets_are_lost(store)  # those of the others
         retry = {0: store.max_offset(f"%RETRY%{GROUP}", 0) - 1}
     assert offsets(root) == {(TOPIC, GROUP): new, (TOPIC, "new"): new, (f"%RETRY%{GROUP}", GROUP): retry}
-    assert (
-        f"new gets a first offset in 4 queues and receives {sum(v > 0 for v in new.values())} messag" in err
-    )
+    with Store.open(root) as store:
+        there = sum(store.max_offset(TOPIC, n) - store.first_live(TOPIC, n) for n in range(4))
+    of_new = f"receives {sum(v > 0 for v in new.values())} of {there} messages there"
+    assert f"new gets a first offset in 4 queues and {of_new}" in err
 
 
 def test_the_offsets_of_the_others_stay_lost(
@@ -139,7 +142,7 @@ def test_the_offsets_of_the_others_stay_lost(
     for groups in known[:1], known[1:-1]:
         named = [word for group in groups for word in ("--group", group)]
         code, _, err = run(capsys, root, *named, *reset)
-        assert code == 0 and known[-1] in err.partition("lost all offsets: ")[2].partition("; set theirs")[0]
+        assert code == 0 and known[-1] in err.partition("lost all offsets; set theirs")[2]
         assert main(["verify", str(root), "--pass", "config", "--json"]) == 1
         (found,) = map(json.loads, capsys.readouterr().out.splitlines())
         without = found["detail"]["groups"]
@@ -173,9 +176,18 @@ def test_retry_messages_show_what_a_group_consumes(
     for path in root.glob(f"{FILE}*"):
         path.unlink()
     code, _, err = run(capsys, root, "--group", "pub_retry_group", "--from", "earliest")
-    assert code == 2 and "messages of its retry topic came from pubRetry" in err
+    line = f"rmqtool reset-offset {root} --group pub_retry_group --topic pubRetry --from earliest\n"
+    assert code == 2 and err.endswith(line)
     chosen = (root, "--group", "pub_retry_group", "--topic", "pubRetry", "--from", "earliest")
-    assert {row["topic"] for row in run(capsys, *chosen)[1]} == {"pubRetry", "%RETRY%pub_retry_group"}
+    _, rows, _ = run(capsys, *chosen)
+    assert {row["topic"] for row in rows} == {"pubRetry", "%RETRY%pub_retry_group"}
+    assert all(row["skipped_messages"] is None for row in rows)  # it is not known what was consumed
+    code, rows, err = run(capsys, *chosen[:-2], "--since", "2h ago")
+    assert {row["lag_messages"] for row in rows} == {0} and "and receives 0 of 16 messages there" in err
+    _, _, late = err.partition("as long before the newest: rmqtool reset-offset ")
+    arguments = shlex.split(late.partition("\n")[0])
+    code, rows, err = run(capsys, *arguments)
+    assert code == 1 and 0 < sum(row["lag_messages"] for row in rows) and "as long before" not in err
 
 
 def test_the_bak_counts_where_the_file_is_lost(
