@@ -409,7 +409,7 @@ def expire_lines(
         yield f"unknown      {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
-    yield from _free_lines(found, command)
+    yield from _free_lines(found, command, everything=everything)
     for refusal in found["refusals"]:
         needs = f" without --{refusal['needs']}" if refusal["needs"] else ""
         yield f"refused      --apply is refused{needs}: {refusal['reason']}"
@@ -442,7 +442,7 @@ def _next_plan(found: Row, command: Callable[..., str]) -> str | None:
     return command("expire", "--before", str(max(found["free_before"] or 0, first_end)))
 
 
-def _free_lines(found: Row, command: Callable[..., str]) -> Iterator[str]:
+def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) -> Iterator[str]:
     """Yield what can go without a loss, and what is unknown if nothing goes."""
     free, log = found["free_before"], found["commit_log"]
     if not found["totals"]["files_going"] and found["offsets_unknown"]:
@@ -456,34 +456,51 @@ def _free_lines(found: Row, command: Callable[..., str]) -> Iterator[str]:
     else:
         text, needed = "no file", "the first log file"
     yield f"free to go   {text}"
-    why = _needed_by(found["needed_after"])
+    why = _needed_by(found["needed_after"], everything=everything)
     yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
-    unused = next((row for row in found["needed_after"]["unconsumed"] if row["committed"] is None), None)
-    if unused is not None:
-        group, topic = unused["group"], unused["topic"]
+    yield from _skip_lines(found["needed_after"], command)
+
+
+def _skip_lines(needed: Row, command: Callable[..., str]) -> Iterator[str]:
+    """Yield the lines that let groups skip what they have not consumed, if nothing else needs the log file.
+
+    These are groups that have never committed an offset: perhaps nobody uses them.
+    """
+    pairs = list(dict.fromkeys((row["group"], row["topic"]) for row in needed["unconsumed"]))
+    is_all = all(row["committed"] is None for row in needed["unconsumed"])
+    if not pairs or not is_all or needed["pending"] or needed["unknown"]:
+        return
+    who, them = (
+        ("this group is", "it") if len({pair[0] for pair in pairs}) == 1 else ("these groups are", "them")
+    )
+    yield f"{'':<13}if {who} no longer used, let {them} skip these messages:"
+    for group, topic in pairs:
         skip = command("reset-offset", "--group", group, "--topic", topic, "--from", "latest")
-        yield f"{'':<13}if group {shortened(group)} is no longer used, let it skip them:"
         yield f"{'run':<13}{skip}"
 
 
-def _needed_by(needed: Row) -> str:
+def _needed_by(needed: Row, *, everything: bool) -> str:
     """Return for whom messages are needed: groups with their offsets, what waits, what is unknown."""
     rows = sorted(needed["unconsumed"], key=lambda row: (-row["messages"], row["group"], row["topic"]))
-    parts = [
-        f"group {shortened(row['group'])} has not consumed {counted(row['messages'], 'message')} of"
-        f" {shortened(row['topic'])} queue {row['queue_id']}, from offset {row['committed'] or 0} on"
-        for row in rows[:_GROUPS_SHOWN]
-    ]
-    if rows[_GROUPS_SHOWN:]:
-        parts.append(
-            f"groups have not consumed messages of {counted(len(rows) - _GROUPS_SHOWN, 'more queue')}"
-        )
+    shown = rows if everything else rows[:_GROUPS_SHOWN]
+    parts = [_needed_row(row) for row in shown]
+    if rows[len(shown) :]:
+        count = counted(len(rows) - len(shown), "more queue")
+        parts.append(f"groups have not consumed messages of {count} (--all lists them)")
     for row in needed["pending"]:
         level = f" of level {row['level']}" if row["level"] is not None else ""
         most = "" if row["exact"] else "at most "
         parts.append(f"{most}{counted(row['messages'], row['kind'] + ' message')}{level} still pending")
     parts += needed["unknown"]
     return "; ".join(parts)
+
+
+def _needed_row(row: Row) -> str:
+    """Return which group has not consumed how many messages of which queue."""
+    what = f"{counted(row['messages'], 'message')} of {shortened(row['topic'])} queue {row['queue_id']}"
+    if row["committed"] is None:
+        return f"group {shortened(row['group'])}, which has no committed offset, has not consumed {what}"
+    return f"group {shortened(row['group'])} has not consumed {what}, from offset {row['committed']} on"
 
 
 def _go(found: Row, count: int) -> str:
@@ -506,10 +523,13 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     if found["rules"] == "own":
         yield "rules        your own"
     else:
-        hours = ", ".join(f"{hour:02}" for hour in settings["deleteWhen"]) or "never"
+        hours = ", ".join(f"{hour:02}:00" for hour in settings["deleteWhen"]) or "never"
+        is_default = all(row["from"] == "default" for row in found["settings"].values())
+        whose = "defaults of" if is_default else "of"
+        own = " (--broker-conf FILE uses those of your broker)" if is_default else ""
         yield (
-            f"rules        of broker {_rules_of(found)}: keep {settings['fileReservedTime']}h,"
-            f" delete at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} disk usage at any hour;"
+            f"rules        {whose} broker {_rules_of(found)}{own}: keep {settings['fileReservedTime']}h,"
+            f" delete from {hours}; above {settings['diskMaxUsedSpaceRatio']:.0%} disk usage at any hour;"
             f" above {settings['diskSpaceCleanForciblyRatio']:.0%}, files of any age too"
         )
         yield f"trigger      {_trigger_text(found, zone)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -602,7 +603,8 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
     text = capsys.readouterr().out
     for piece in (
-        "rules        of broker 5.4: keep 72h, delete at 04 h; above 75% disk usage at any hour; above 85%",
+        "rules        defaults of broker 5.4 (--broker-conf FILE uses those of your broker): keep 72h,"
+        " delete from 04:00; above 75% disk usage at any hour; above 85%",
         "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% full in ", "h fit below 75%",
         "measured over only 1m04s: a rough guide", " ago: no broker uses the store",
         "no message since 2026-11-21T08:51:16",
@@ -620,7 +622,32 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
     assert f"\nnext         rmqtool expire {root} --before 1048576\n" in text
-    assert f"let it skip them:\nrun          rmqtool reset-offset {root} --group " in text
+    assert "which has no committed" not in text and "let " not in text  # others need the file too
+    assert "groups have not consumed messages of 4 more queues (--all lists them)" in text
+    assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC", "--all"]) == 0
+    text = capsys.readouterr().out
+    assert "more queues" not in text and "no longer used" not in text
+    assert "_0, which has no committed offset, has not consumed 4 messages of %RETRY%pubVeryLong" in text
+    _let_groups_consume(root)
+    assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
+    text = capsys.readouterr().out
+    assert "if these groups are no longer used, let them skip these messages:\nrun  " in text
+    lines = [each.removeprefix("run").strip() for each in text.splitlines() if each.startswith("run ")]
+    assert len(lines) == 2 and all(main([*shlex.split(each)[1:], "--apply"]) == 0 for each in lines)
+    capsys.readouterr()
+    assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
+    assert "free to go   the log files before offset " in capsys.readouterr().out
+
+
+def _let_groups_consume(root: Path) -> None:
+    """All groups that have offsets have consumed everything; delayed messages were delivered."""
+    for path in (root / "config").glob("consumerOffset.json*"):
+        document = config_json.parse(path.read_bytes())
+        for of_queues in document["offsetTable"].values():
+            of_queues.update(dict.fromkeys("0123", 1400))
+        path.write_text(json.dumps(document))
+    for path in (root / "config").glob("delayOffset.json*"):
+        path.write_text(json.dumps({"offsetTable": dict.fromkeys("12345", 1000)}))
 
 
 def test_what_goes_at_the_next_delete_when(

@@ -77,4 +77,4 @@ def test_a_known_version_is_stated(cases: Library, capfd: Capture) -> None:
     root = cases.path("ok_540_clean")
     assert "written by   broker 5.4, record version 1\n" in run(capfd, "info", root)[0]
     out, err = run(capfd, "expire", root)
-    assert "rules        of broker 5.4: keep" in out and "assumed" not in err
+    assert "rules        defaults of broker 5.4 (" in out and "assumed" not in err
