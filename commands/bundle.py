@@ -13,6 +13,8 @@ from rmqtool.errors import EXIT_OK, RmqtoolError
 from rmqtool.terminal import escape, format_size, shortened
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqtool.output import Output
     from rmqtool.read.store import Store
     from rmqtool.report.bundle.parts import Part
@@ -50,13 +52,15 @@ def bundle(
     --redact replaces names with pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym
     everywhere in the archive, so the archive still shows what belongs together. Built-in topics and
     properties keep their names, but names of brokers, clusters and groups in the name of a topic are replaced
-    too: rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out.
+    too: rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. The names are written to a file
+    next to the archive, which only you can read: NAME.names.json for NAME.tar.gz. Keep it to understand an
+    answer that speaks of topic-1, and do not send it.
 
     Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
-    written; 4 when the file of --output exists or would lie in the store. Damage of the store is not an
-    error: the archive describes it.
+    written; 4 when the file of --output, or that of the names, exists or would lie in the store. Damage of
+    the store is not an error: the archive describes it.
     """
-    from rmqtool.report.bundle.archive import check_suffix, packed
+    from rmqtool.report.bundle.archive import check_suffix, names_file, packed
     from rmqtool.report.bundle.redaction import Redaction
     from rmqtool.report.export.new_file import check_new, write_new
     from rmqtool.storage.output_guard import keep_out
@@ -64,18 +68,35 @@ def bundle(
     check_suffix(output)
     path = options.local_file(output, "--output")
     check_new(path)
+    names = path.with_name(names_file(path.name)) if redact else None
+    if names is not None:
+        check_new(names)
     writer = shown.writer()
     redaction = Redaction(forms=(escape, shortened)) if redact else None
     with store.open(quiet=shown.quiet) as opened:
         keep_out(opened.layout, path, "the archive", location=opened.location.path)
         made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)
-    size = write_new(path, [made.data])
+    if names is not None and redaction is not None:
+        _write_names(names, redaction)
+    try:
+        size = write_new(path, [made.data])
+    except BaseException:
+        if names is not None:
+            names.unlink(missing_ok=True)
+        raise
     rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
     writer.write_object(
-        {"output": str(path), "bytes": size, "redacted": redact, "files": rows},
+        {
+            "output": str(path),
+            "bytes": size,
+            "redacted": redact,
+            "names": None if names is None else str(names),
+            "files": rows,
+        },
         [
             f"archive      {path}, {size} bytes",
             f"redacted     {'yes' if redact else 'no: it has names of topics, groups and hosts, and keys'}",
+            *([] if names is None else [f"names        {names}: keep it, and do not send it"]),
             *_file_lines(rows),
             "read README.txt in it before you send it",
         ],
@@ -83,10 +104,34 @@ def bundle(
     return EXIT_OK
 
 
-def _file_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _write_names(path: Path, redaction: Redaction) -> None:
+    """Write the names by pseudonym to a new file that only its owner can read."""
+    import json
+
+    from rmqtool.storage import durable as disk
+
+    disk.write_new(path, (json.dumps(redaction.names(), indent=1) + "\n").encode(), own=True, private=True)
+    disk.sync_folder(path.parent)
+
+
+def _grouped(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of files, those of one folder with the same description as one."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["name"].rpartition("/")[0], row["about"]), []).append(row)
+    for (folder, about), files in groups.items():
+        if folder and len(files) > 1:
+            name = f"{folder}/ {len(files)} files"
+            yield {"name": name, "bytes": sum(row["bytes"] for row in files), "about": about}
+        else:
+            yield from files
+
+
+def _file_lines(files: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the archive holds, in lines of at most 80 columns."""
     from textwrap import wrap
 
+    rows = list(_grouped(files))
     width = max(len(each["name"]) for each in rows)
     for each in rows:
         head = f"{each['name']:<{width}}  {format_size(each['bytes']):>9}"

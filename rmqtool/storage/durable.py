@@ -24,6 +24,7 @@ Name = Path | str
 """A path; text is cheaper when tens of thousands of files are created."""
 _ZEROS = bytes(1 << 20)
 _FILE_BITS = 0o666
+_PRIVATE_BITS = 0o600
 _MODE_BITS = 0o777
 _FOLDER_BITS = 0o2777  # a folder with the set-group-ID bit passes its group on
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -75,7 +76,13 @@ def make_folder(path: Name, *, own: bool = False) -> None:
 
 
 def create_file(
-    path: Name, size: int, *, reserve: bool = False, like: Path | None = None, own: bool = False
+    path: Name,
+    size: int,
+    *,
+    reserve: bool = False,
+    like: Path | None = None,
+    own: bool = False,
+    private: bool = False,
 ) -> int:
     """Create a file of `size` zero bytes and return a descriptor for reading and writing.
 
@@ -86,12 +93,14 @@ def create_file(
             otherwise the file is a hole.
         like: the file that it will replace; if it exists, the new file gets its owner, group and mode.
         own: the file is not part of a store: it gets the default owner and mode of a new file.
+        private: with `own`: nobody but its owner may read it.
 
     Raises:
         UnwritableError: the file exists, or there is no permission or no space; no file is left.
     """
     with _explained("make the file", path):
-        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _FILE_BITS)
+        bits = _PRIVATE_BITS if private else _FILE_BITS
+        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, bits)
         try:
             if like is not None and like.is_file():
                 _take_owner(descriptor, like, _MODE_BITS)
@@ -265,15 +274,18 @@ def remove_folder(path: Name) -> None:
             os.rmdir(path)
 
 
-def write_new(path: Path, data: Data, *, like: Path | None = None, own: bool = False) -> None:
+def write_new(
+    path: Path, data: Data, *, like: Path | None = None, own: bool = False, private: bool = False
+) -> None:
     """Create the file `path` with this content and flush it.
 
-    Its entry is on the device after `sync_folder` of its folder. For `like` and `own` see `create_file`.
+    Its entry is on the device after `sync_folder` of its folder. For `like`, `own` and `private` see
+    `create_file`.
 
     Raises:
         UnwritableError: it exists, or cannot be created or written; no file is left.
     """
-    descriptor = create_file(path, 0, like=like, own=own)
+    descriptor = create_file(path, 0, like=like, own=own, private=private)
     try:
         write(descriptor, data, 0, path)
         sync(descriptor, path)

@@ -40,7 +40,8 @@ _REDACTED: Final = """\
 Names of topics, groups, hosts and brokers, keys, tags and message ids are
 replaced by pseudonyms: the same name has the same pseudonym everywhere. Values
 of properties are left out. Built-in topics and properties keep their names, but
-for the names of brokers, clusters and groups in names of topics.
+for the names of brokers, clusters and groups in names of topics. The names are
+in {file}, which stays with whoever made this archive.
 """
 
 
@@ -64,6 +65,12 @@ def check_suffix(name: str) -> None:
         raise UsageError(f"--output: the name must end with {', '.join(SUFFIXES)}")
 
 
+def names_file(name: str) -> str:
+    """The name of the file with the names next to an archive: `v.names.json` for `v.tar.gz`."""
+    suffix = next(each for each in SUFFIXES if name.endswith(each))
+    return f"{name.removesuffix(suffix)}.names.json"
+
+
 def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bundle:
     """The archive of some parts; `name` is that of its file.
 
@@ -83,7 +90,8 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
         size += len(data)
         files.append((path, data, part.about))
     lines = "\n".join(line for path, data, about in files for line in _listed(path, len(data), about))
-    readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
+    names = _PLAIN if redaction is None else _REDACTED.format(file=names_file(name))
+    readme = _README.format(names=names, files=lines)
     files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
     tar = io.BytesIO()
     now = int(time.time())

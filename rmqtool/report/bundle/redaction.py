@@ -133,6 +133,13 @@ class Redaction:
             text = addresses.sub(lambda match: self._pseudonym("host", match[0]), text)
         return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
 
+    def names(self) -> dict[str, str]:
+        """The names by pseudonym, in the order in which they were registered."""
+        found: dict[str, str] = {}
+        for name, pseudonym in self._names.items():
+            found.setdefault(pseudonym, name)  # an escaped or shortened form comes after the name
+        return found
+
     def knows(self, text: str) -> bool:
         """Whether a text, or each part of `TOPIC@GROUP`, is a registered or a built-in name."""
         return all(part in self._names or part in _KEPT for part in text.split("@"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import os
 import re
 import tarfile
 from collections.abc import Callable, Iterator
@@ -141,6 +142,7 @@ def test_what_is_said_fits_a_terminal(
     """Sizes stand in one column, and no line of the list of files is wider than 80 columns."""
     assert main(["bundle", str(cases.path("ok_540_clean")), "--output", str(tmp_path / "b.tar.gz")]) in (0, 1)
     _, _, *files, _ = capfd.readouterr().out.splitlines()
+    assert len(files) < 15 and any(re.match(r"config/ \d+ files ", line) for line in files)  # noqa: PLR2004
     assert max(map(len, files)) <= 80
     assert len({line.index("B  ") for line in files if re.search(r"\d [KM]?i?B  ", line)}) == 1
 
@@ -184,6 +186,29 @@ def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) ->
     assert retried & groups
     folders = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
     assert {f"consumequeue/{each}" for each in queues} & folders
+
+
+def test_the_names_stay_with_the_sender(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
+    """In a file that only its owner reads, next to the archive; it translates every pseudonym back."""
+    path = cases.path("ok_540_clean")
+    old = os.umask(0o022)
+    try:
+        found, files = bundle(path, "--redact", "--json", name="v.tar.zst")
+    finally:
+        os.umask(old)
+    names = tmp_path / "v.names.json"
+    assert json.loads(found.out)["names"] == str(names) and names.stat().st_mode & 0o777 == 0o600  # noqa: PLR2004
+    assert "v.names.json, which stays with" in files["README.txt"].decode()
+    known = json.loads(names.read_bytes())
+    with Store.open(path) as store:
+        topics = {topic for topic, _ in store.queues}
+    queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
+    assert {known.get(each, each) for each in queues} == topics
+    assert len(set(known.values())) == len(known)
+    before = names.read_bytes()
+    assert bundle(path, "--redact", name="v.tgz")[0].code == 4 and names.read_bytes() == before  # noqa: PLR2004
+    assert not (tmp_path / "v.tgz").exists()
+    assert bundle(path, name="plain.tgz")[0].code == 0 and not (tmp_path / "plain.names.json").exists()
 
 
 def test_secrets_and_what_is_refused(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
