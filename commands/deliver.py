@@ -220,7 +220,8 @@ class _OffsetReport:
             "delayOffset.json and its .bak are missing, so that every stored message counts as not delivered."
             f" Of {count} that are due {evidence}",
             path=opened.layout.root,
-            hint="put a copy of delayOffset.json into config/, or deliver all of them with --force",
+            hint="rmqtool recover makes it again if the log shows enough, or put a copy into config/; --force"
+            " delivers all of them",
         )
 
 

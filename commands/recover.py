@@ -204,7 +204,7 @@ def _explains(store: options.ProfiledStoreOptions, found: Row) -> str | None:
     """Return the command line for what recover cannot repair."""
     codes = (text[:4] for text in found["warnings"] if text[:4] in BY_CODE)
     copy = store.command("copy", "--output", "NEW") if found["ledger"] is not None else None
-    return cure(codes, store.command("recover"), copy)
+    return cure(codes, None, copy)
 
 
 def _of_own_versions(found: Row) -> Row:
@@ -443,6 +443,7 @@ _ALWAYS = "lose sound messages"  # the one number that is looked for, also when 
 _LEGEND = {
     "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
     " may then find a message twice",
+    "deliver again": "deliver again: delayed messages of which the log has the delivered copy",
     "hide messages": "hide messages: no queue refers to them any more, so no consumer receives them",
     "leave groups ahead": "leave groups ahead: their committed offset is past the end of a queue, so they"
     " skip its next messages",
@@ -464,6 +465,8 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
+    ("deliver again", lambda row: _text(row["delivered_again"]),
+     lambda plan: _text(plan["delivered_again"])),
     ("hide messages", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
     (
         "leave groups ahead",

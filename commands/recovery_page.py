@@ -280,9 +280,10 @@ says first if the whole folder is missing.
 store came from, or from a slave. A slave gets these files from its master every 10 seconds with 4.9 and
 every minute with 5.x; a copy that `rmqtool receive` keeps has them too. Groups receive what they consumed
 after the copy was made once more.
-- 3. topics.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them again from the log.
-Compare the topics with your notes: topics without messages are missing, and order, permissions and filter
-type of a topic are not in the log.
+- 3. topics.json, delayOffset.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them
+again from the log. Compare the topics with your notes: topics without messages are missing, and order,
+permissions and filter type of a topic are not in the log. Of each delay level the first message without a
+delivered copy in the log is the next to deliver; the plan says how many messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
 prints a line for each group of which retry messages show what it consumes, and names the other groups.
 - 5. Run the line of each group with the time up to which it had consumed: it shows how many messages the

@@ -92,17 +92,20 @@ def usage_text(usage: Sequence[Row], shown: int = 5) -> str:
 _TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
 
 
-def cure(codes: Iterable[str], recover: str, copy: str | None = None) -> str | None:
+def cure(codes: Iterable[str], recover: str | None, copy: str | None = None) -> str | None:
     """Return the command line for findings with these codes: that repairs them, or else explains one.
 
-    `recover` is the command line of recover, which also does all that rebuild does, `copy` that of copy if
-    the log is in DLedger, where no command repairs the log. Where no command repairs anything, the worst code
-    is explained, with what to do by hand. None if there is nothing to do.
+    `recover` is the command line of recover, which also does all that rebuild does; None if it has found
+    that it cannot repair them. `copy` is that of copy if the log is in DLedger, where no command repairs the
+    log. Where no command repairs anything, the worst code is explained, with what to do by hand. None if there
+    is nothing to do.
     """
     found = [BY_CODE[code] for code in codes if BY_CODE[code].severity != "note"]
     if copy is not None and any(map(leaves_ledger, found)):
         return copy
-    if any((each.repair or "").startswith(("rmqtool recover ", "rmqtool rebuild ")) for each in found):
+    if recover is not None and any(
+        (each.repair or "").startswith(("rmqtool recover ", "rmqtool rebuild ")) for each in found
+    ):
         return recover
     by_hand = (each for each in found if each.repair is not None or each.severity == "error")
     worst = sorted(by_hand, key=lambda each: each.severity != "error")
@@ -126,7 +129,7 @@ CONFIG_FILES = {
     "CF07": "delayOffset.json", "TM03": "timercheck",
 }  # fmt: skip
 """The file of config/ that is lost, by code."""
-_MADE_AGAIN = ("CF06", "TM03")
+_MADE_AGAIN = ("CF06", "CF07", "TM03")
 
 
 def config_lost_sentence(codes: Iterable[str]) -> str:
@@ -260,6 +263,8 @@ def cost_of_start(row: Row) -> str:
         count = row["messages_unreachable"]
         parts.append(f"leaves {counted(count, 'message')} without a queue unit: consumers never receive"
                      f" {'it' if count == 1 else 'them'}")  # fmt: skip
+    if again := row.get("delivered_again"):
+        parts.append(f"delivers {counted(again, 'delayed message')} again")
     groups = {each["group"] for each in row["consumer_offsets_beyond"]}
     if groups:
         parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")

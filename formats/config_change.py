@@ -85,6 +85,14 @@ def with_delay_offsets(
     return with_next_version(changed, dialect, now_ms) if "dataVersion" in document else changed
 
 
+def delay_offsets_without_dialect(offsets: Mapping[int, int]) -> Document:
+    """delayOffset.json as brokers of every version read it, whose text does not show which of them wrote it.
+
+    Levels are quoted, and there is no version.
+    """
+    return {"offsetTable": {str(level): offset for level, offset in sorted(offsets.items())}}
+
+
 def with_consumer_offsets(
     document: Document,
     offsets: Mapping[tuple[str, str], Mapping[int, int]],

@@ -315,7 +315,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "TopicConfigManager#decode"),
     Problem("CF07", "delay offsets missing", "warning", "delayOffset.json and its .bak are missing, but delayed messages are stored",
             "delivers every stored delayed message again",
-            COPY_CONFIG + "; without one, accept that these messages are delivered again (rmqtool deliver STORE says how many were delivered before)", "ScheduleMessageService#load"),
+            "rmqtool recover STORE: makes it again if the log shows where each level goes on; otherwise, " + COPY_CONFIG, "ScheduleMessageService#load"),
     Problem("CF08", "consumer offsets missing", "error", "consumerOffset.json and its .bak are missing: the committed offsets of all groups are lost",
             "starts; every group without offsets begins at its consumeFromWhere and skips messages or consumes all of them again",
             COPY_CONFIG + "; without one, set each group's offsets with rmqtool reset-offset before a broker starts; rmqtool help recovery has the steps",

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as form
-from rmqtool.log.damage import codes_of
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
 from rmqtool.message.system_topics import TIMER_TOPIC
-from rmqtool.read.delivered import copies
+from rmqtool.read.delivered import UNSOUND, copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.storage.listing import Listing
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 _UNIT = form.LOG_UNIT.size
 _NEVER = (1 << 63) - 1
-_UNSOUND = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 _COLUMNS = (
     "physical_offset",
     "size",
@@ -211,7 +208,7 @@ def _records(store: Store) -> Iterator[Timed]:
         for row in batch.to_pylist():
             values = dict(row["properties"] or ())
             text = values.get(properties.TIMER_OUT_MS, "")
-            if not _UNSOUND.isdisjoint(row["status"]):
+            if not UNSOUND.isdisjoint(row["status"]):
                 continue
             yield Timed(
                 row["physical_offset"], row["size"], row["queue_offset"], row["uniq_key"],

@@ -36,7 +36,7 @@ from rmqtool.log.events import BODY_CRC
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.delay_levels import delay_levels
-from rmqtool.read.delivered import Waited, count_delivered
+from rmqtool.read.delivered import Waited, delivered
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
@@ -152,11 +152,15 @@ def count_again(store: Store, deliveries: Iterable[Delivery]) -> int:
 
     Raises UnreadableError if the log cannot be read.
     """
-    return count_delivered(store, (
-        Waited(each.topic, each.uniq_key, each.physical_offset)
+    waited = (
+        Waited(
+            each.level, each.queue_offset, each.physical_offset, each.topic, each.queue_id, each.uniq_key,
+            each.message.born_timestamp, each.message.reconsume_times,
+        )
         for each in deliveries
-        if each.state == "due" and each.topic is not None and each.uniq_key
-    ))  # fmt: skip
+        if each.state == "due" and each.topic and each.queue_id is not None and each.message is not None
+    )  # fmt: skip
+    return len(delivered(store, waited))
 
 
 def check_form(layout: StoreLayout) -> None:

@@ -26,7 +26,7 @@ from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.lost import lost_rows
-from rmqtool.repair.recover.offsets import offset_actions
+from rmqtool.repair.recover.offsets import delay_loss, offset_actions
 from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
@@ -39,6 +39,7 @@ from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOL
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
     from rmqtool.log.scan_cache import ScanCache
+    from rmqtool.read.delay_loss import DelayLoss
     from rmqtool.repair.rebuild import Rebuild
     from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
     from rmqtool.repair.salvage import LostRecord
@@ -161,6 +162,7 @@ class Recovery:
         is_partial: whether something could not be read, or is in an unsupported form.
         predictions: what a start of each broker would do, as JSON; of DLedger only starts that fail.
         unpredicted: the reason if there are none although they were requested, else None.
+        delays: what the log shows of the delay levels if delayOffset.json is lost.
     """
 
     store: Path
@@ -176,6 +178,7 @@ class Recovery:
     is_partial: bool
     predictions: Sequence[dict[str, Any]] = ()
     unpredicted: str | None = None
+    delays: DelayLoss | None = None
 
     def row(self) -> dict[str, Any]:
         """The plan as JSON, without the bytes of its changes."""
@@ -279,11 +282,19 @@ def plan_and_predict(
             stopped.set()
             raise
         try:
-            return replace(recovery, predictions=future.result())
+            return replace(recovery, predictions=_with_delays(future.result(), recovery.delays))
         except UnsupportedStoreError as error:
             return replace(recovery, unpredicted=f"the effect of a start is unknown: {error.message}")
         finally:
             stopped.set()
+
+
+def _with_delays(starts: Iterable[dict[str, Any]], delays: DelayLoss | None) -> list[dict[str, Any]]:
+    """The predictions, each with the number of delayed messages that the broker delivers once more."""
+    return [
+        row | {"delivered_again": delays.again_without(row["end_offset"]) if delays is not None else 0}
+        for row in starts
+    ]
 
 
 def plan_recover(
@@ -326,7 +337,9 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         rounds -= 1  # a corrected record may show that its neighbour is misrouted too
         log = _with_places(store, log, misrouted)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
-    elsewhere, warnings = _elsewhere(store, log, rebuild)
+    after = _after(store, log, rebuild)
+    delays = delay_loss(store, after)
+    elsewhere, warnings = _elsewhere(store, log, rebuild, after, delays)
     of_config, lacking = config_actions(store, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *of_config, *elsewhere])
     actions, in_the_way = _without_conflicts(actions)
@@ -338,7 +351,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         request.options(),
         tuple(actions),
         fingerprint(store.layout, log_end=log.end, touched=touched),
-        _summary(store, request, log, rebuild, actions, [*lacking, *warnings]),
+        _summary(store, request, log, rebuild, actions, [*lacking, *warnings], delays),
     )
     layout = store.layout
     assert layout.root is not None, "out_of_reach refuses everything else"
@@ -356,6 +369,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         tail=log.tail,
         is_needed=bool(actions) or layout.guard is not None,
         is_partial=bool(any(not part.is_lost for part in layout.unsupported) or layout.unreadable or unread),
+        delays=delays,
     )
 
 
@@ -450,9 +464,9 @@ def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, r
     )  # fmt: skip
 
 
-def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action], list[str]]:
-    """The changes of all other files, and warnings as texts."""
-    after = After(
+def _after(store: Store, log: _Log, rebuild: Rebuild) -> After:
+    """The store after the changes of log, queues and index."""
+    return After(
         log_end=log.end,
         last_store_timestamp=rebuild.last_store_timestamp,
         index_timestamp=rebuild.index_timestamp,
@@ -460,6 +474,12 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         # A killed run may have changed them already: complete it in the same way.
         changes=bool(log.actions or rebuild.actions) or store.layout.guard is not None,
     )
+
+
+def _elsewhere(
+    store: Store, log: _Log, rebuild: Rebuild, after: After, delays: DelayLoss | None
+) -> tuple[list[Action], list[str]]:
+    """The changes of all other files, and warnings as texts."""
     actions, warnings = list(stray_actions(store)), list(log.notes)
     broken = {
         part.path: (lost_code(part), "it is missing") if part.is_lost else ("RD10", part.reason)
@@ -478,7 +498,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     ]
     warnings += [*_ledger_texts(store, rebuild.damage), *rebuild.warnings]
     for found, texts in (
-        offset_actions(store, after),
+        offset_actions(store, after, delays),
         timer_actions(store, after),
         epoch_actions(store, after),
     ):
@@ -533,6 +553,7 @@ def _summary(
     rebuild: Rebuild,
     actions: Sequence[Action],
     warnings: Sequence[str],
+    delays: DelayLoss | None,
 ) -> dict[str, Any]:
     deleted = [a.path for a in log.actions if a.kind == "delete"]
     return {
@@ -546,6 +567,7 @@ def _summary(
         "lost_messages": sum(record.count for record in log.lost),
         "incomplete": [_incomplete_row(claim) for claim in log.incomplete],
         "given_up_messages": log.given_up,
+        "delivered_again": delays.again if delays is not None else 0,
         "corrected": [record.row() for record in log.corrected],
         "queues": [
             {"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": high}

@@ -3,6 +3,8 @@
 If a group's offset is after the queue's end, the group misses the next messages, because their queue offsets
 are reused. So the offset is set back to the end: no message is consumed twice, and none is missed.
 
+A lost delayOffset.json is made again, as far as the log shows which messages were delivered.
+
 Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 02 sections 8.3 and 10.3.
 """
 
@@ -13,31 +15,54 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import FormatError
-from rmqtool.formats import config_json
+from rmqtool.formats import config_change, config_json
 from rmqtool.formats.fastjson import resolve
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
-from rmqtool.problems import Finding
-from rmqtool.read.delivered import count_delayed_delivered
-from rmqtool.read.lost_config import CONSUMER_OFFSETS, lost_config
+from rmqtool.problems import COPY_CONFIG, Finding
+from rmqtool.read.delay_loss import MESSAGES_MAX, DelayLoss, find_delay_loss
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, how_lost, lost_config
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, read_config
 
 _MOVED_SHOWN = 100  # most offsets that a plan lists
+_LEVELS_NAMED = 3
+_WHY = {
+    "no_key": "the message there has no unique key",
+    "no_copy": "the log has no copy of the message there",
+}
 
 
-def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
+def delay_loss(store: Store, after: After) -> DelayLoss | None:
+    """What the log shows of the delay levels if delayOffset.json is lost; None if it is not.
+
+    Raises:
+        UnreadableError: the log cannot be read.
+    """
+    codes = {each.problem.code for each in lost_config(store.layout, _messages(after))}
+    return find_delay_loss(store, after.queues, after.log_end) if "CF07" in codes else None
+
+
+def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tuple[list[Action], list[str]]:
     """The changes of config files with wrong offsets, and warnings about files that could not be checked.
+
+    `delays` is the result of `delay_loss`. If the log shows enough, delayOffset.json is made again.
 
     Raises:
         UnreadableError: a config file cannot be read.
     """
     root = store.layout.root
-    warnings = [_lost_text(store, each) for each in lost_config(store.layout, _messages(after))]
-    if root is None or "config" not in store.layout.folders:
-        return [], warnings
+    lost = lost_config(store.layout, _messages(after))
     actions: list[Action] = []
+    warnings: list[str] = []
+    if delays is not None and delays.is_known:
+        lost = (each for each in lost if each.problem.code != "CF07")
+        actions.append(_delay_action(store, after, delays))
+        warnings += _twice(delays)
+    warnings += [_lost_text(each, delays) for each in lost]
+    if root is None or "config" not in store.layout.folders:
+        return actions, warnings
     made = store.layout.rocksdb_config
     for name, moved in ((CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)):
         try:
@@ -73,15 +98,67 @@ def _messages(after: After) -> dict[str, int]:
     return counts
 
 
-def _lost_text(store: Store, found: Finding) -> str:
+def _lost_text(found: Finding, delays: DelayLoss | None) -> str:
     """A warning about a missing config file that recover cannot restore: the effect, and the remedy."""
     problem = found.problem
     repair = problem.repair or ""
     what = found.message or problem.message
     if problem.code == "CF07":
-        done = count_delayed_delivered(store)
-        what += f", and {done} of them {'was' if done == 1 else 'were'} delivered already"
+        repair = f"{COPY_CONFIG}; without one, accept that these messages are delivered again"
+        what += _why_unknown(delays)
     return f"{problem.code} {what}; {problem.reaction}. {repair[:1].upper()}{repair[1:]}"
+
+
+def _why_unknown(delays: DelayLoss | None) -> str:
+    """Why nothing is known of the levels, as a clause; None: there are too many messages."""
+    if delays is None:
+        return f": rmqtool finds out which were delivered of at most {MESSAGES_MAX:,}"
+    return (
+        f", and {_counted(delays.copies, 'of them was', 'of them were')} delivered already; the log does not"
+        f" show where each level has to go on, because {_without_key(delays.unclear)}"
+    )
+
+
+def _without_key(count: int) -> str:
+    return "1 message has no unique key" if count == 1 else f"{count} messages have no unique key"
+
+
+def _delay_action(store: Store, after: After, delays: DelayLoss) -> Action:
+    """Makes delayOffset.json again. The text does not show a version that was only assumed."""
+    assert store.layout.root is not None, "a lost file belongs to a store"
+    path = store.layout.root / FOLDER / DELAY_OFFSETS
+    offsets = {each.level: each.next_offset for each in delays.levels}
+    dialect, time_ms = store.profile.name, max(after.last_store_timestamp, 0)
+    if store.written_by.is_known:
+        document = config_change.new_delay_offsets(dialect, time_ms)
+        document = config_change.with_delay_offsets(document, offsets, dialect, time_ms)
+    else:
+        document = config_change.delay_offsets_without_dialect(offsets)
+    content = config_json.dump(document, dialect)
+    done = "none of the delayed messages was delivered yet"
+    if delays.copies:
+        done = f"without it a start delivers {_counted(delays.copies, 'message', 'messages')} again"
+    reason = f"{how_lost(store.layout, DELAY_OFFSETS)}; made again from the log: {done}"
+    kind: ActionKind = "replace" if path.exists() else "create"
+    detail = {"offsets": len(offsets), "levels": delays.rows()}
+    return Action(kind, f"{FOLDER}/{DELAY_OFFSETS}", 0, len(content), reason, "CF07", detail, content)
+
+
+def _twice(delays: DelayLoss) -> Iterator[str]:
+    """A warning that messages are delivered twice with the new offsets, and why."""
+    held = [each for each in delays.levels if each.why is not None]
+    if not held:
+        return
+    most = sum(each.again + each.unclear for each in held)
+    levels = [
+        f"level {each.level} goes on at queue offset {each.next_offset}, because {_WHY[each.why or '']}"
+        for each in held[:_LEVELS_NAMED]
+    ]
+    more = f", and {len(held) - _LEVELS_NAMED} more levels" if len(held) > _LEVELS_NAMED else ""
+    yield (
+        f"CF07 with the new {DELAY_OFFSETS} up to {most} delayed message{'s'[most == 1 :]} are delivered"
+        f" twice, and none is lost: {'; '.join(levels)}{more}"
+    )
 
 
 def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: Any) -> Action:

@@ -437,7 +437,8 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert f"\n{SECTION_OF_CONFIG}\n" in text
     assert "from a backup, from the host that the store came from, or from a slave" in " ".join(text.split())
     assert cure(["UN01", "CL01"], "RECOVER") is None
-    assert cure(["CF07", "CL12"], "RECOVER") == "rmqtool problems CL12"
+    assert cure(["CF09", "CL12"], "RECOVER") == "rmqtool problems CL12"
+    assert cure(["CF07"], "RECOVER") == "RECOVER" and cure(["CF07"], None) == explains
     (root / "commitlog/stray").touch()
     assert run(capfd, "verify", root)[2].endswith(f"to see the plan of a repair: rmqtool recover {root}\n")
 

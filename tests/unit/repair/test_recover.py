@@ -44,7 +44,6 @@ Unchanged = Callable[[Path], AbstractContextManager[None]]
 
 # What recover leaves: sound for a broker and its consumers, or without a rule that would mend it.
 STAYS = {
-    "bad_cf07_delay_offsets_missing": {"CF07"},
     "bad_cf08_consumer_offsets_missing": {"CF08"},
     "bad_cf09_groups_missing": {"CF09"},
     "bad_cf10_offsets_replaced": {"CF10"},

@@ -64,7 +64,7 @@ def codes(root: Path, *passes: str) -> set[str]:
 
 def offset_actions(root: Path, after: After) -> list[Action]:
     with Store.open(root) as store:
-        actions, warnings = offsets.offset_actions(store, after)
+        actions, warnings = offsets.offset_actions(store, after, None)
     assert warnings == []
     return actions
 
@@ -130,7 +130,7 @@ def test_offsets_that_cannot_be_understood_are_named_and_kept(store_copy: StoreC
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (root / "config" / name).write_text('{"offsetTable":{"a@b":[]}}')
     with Store.open(root) as store:
-        actions, warnings = offsets.offset_actions(store, as_it_is(root))
+        actions, warnings = offsets.offset_actions(store, as_it_is(root), None)
     assert actions == []
     assert len(warnings) == 1 and warnings[0].startswith("config/consumerOffset.json ")
 

@@ -1,0 +1,140 @@
+"""How far each delay level was delivered, where delayOffset.json is lost: the log shows it.
+
+A broker that starts without the file delivers every stored delayed message again. Of a message that was
+delivered the log has a copy under its real topic (read/delivered.py). So the next message to deliver of a
+level is the first of its queue without a copy. This offset loses no message: messages after it that have a
+copy are delivered twice, and so may be those without a unique key, of which nothing is known.
+
+Messages of the 5.x timer do not depend on the file: timercheck says how far the timer came.
+
+Source: ScheduleMessageService#load, #correctDelayOffset, #start; spec 02 sections 10.3 to 10.5, D1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.read.delivered import delayed_messages, delivered
+
+if TYPE_CHECKING:
+    from rmqtool.read.delivered import Waited
+    from rmqtool.read.store import Store
+
+MESSAGES_MAX = 1_000_000
+"""With more stored delayed messages nothing is examined: 1,000,000 need about 500 MB of memory."""
+
+
+class LevelProgress(NamedTuple):
+    """One delay level.
+
+    Attributes:
+        level: from 1.
+        next_offset: the next queue offset to deliver.
+        end_offset: the end of its queue.
+        delivered: how many messages of the queue the log has a copy of.
+        again: how many of these come at `next_offset` or later: they are delivered twice.
+        unclear: messages there without a unique key: nobody knows whether they were delivered.
+        why: why `next_offset` is not later: the message there has `no_key`, or the log has `no_copy` of it;
+            None if nothing is delivered twice.
+    """
+
+    level: int
+    next_offset: int
+    end_offset: int
+    delivered: int
+    again: int
+    unclear: int
+    why: str | None
+
+
+class DelayLoss(NamedTuple):
+    """What the log shows of the delay levels.
+
+    Attributes:
+        levels: in their order.
+        messages: how many delayed messages are stored.
+        unclear: how many of them have no unique key.
+        copies: physical offsets of the copies of those that were delivered, in the order of the log.
+    """
+
+    levels: Sequence[LevelProgress]
+    messages: int
+    unclear: int
+    copies: Sequence[int]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the offsets are better than those of a broker without the file, or it needs no better."""
+        return not self.unclear or any(level.delivered > level.again for level in self.levels)
+
+    @property
+    def again(self) -> int:
+        """How many messages are delivered twice by a broker with these offsets, as far as the log shows.
+
+        If they are not known, it starts without them.
+        """
+        return sum(level.again for level in self.levels) if self.is_known else len(self.copies)
+
+    def again_without(self, log_end: int | None = None) -> int:
+        """How many are delivered twice without them, by a broker whose log ends at `log_end`."""
+        return len(self.copies) if log_end is None else bisect_left(self.copies, log_end)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The levels as JSON."""
+        return [level._asdict() for level in self.levels]
+
+
+def find_delay_loss(
+    store: Store, queues: Mapping[tuple[str, int], tuple[int, int]], log_end: int | None = None
+) -> DelayLoss | None:
+    """What the log shows of the delay levels; None if there are more messages than `MESSAGES_MAX`.
+
+    Args:
+        store: opened for reading.
+        queues: minimum and end, half-open queue offsets, by (topic, queue id).
+        log_end: physical offset; later records do not count. None: all do.
+
+    Raises:
+        UnreadableError: the log cannot be read.
+    """
+    spans = {number + 1: span for (topic, number), span in queues.items() if topic == SCHEDULE_TOPIC}
+    if sum(high - low for low, high in spans.values()) > MESSAGES_MAX:
+        return None
+    waited = [
+        each
+        for each in delayed_messages(store)
+        if each.level in spans
+        and spans[each.level][0] <= each.queue_offset < spans[each.level][1]
+        and (log_end is None or each.physical_offset < log_end)
+    ]
+    found = delivered(store, waited, log_end)
+    of_level: dict[int, list[Waited]] = {level: [] for level in sorted(spans)}
+    for each in sorted(waited, key=lambda each: each.queue_offset):
+        of_level[each.level].append(each)
+    levels = [_progress(level, spans[level], messages, found) for level, messages in of_level.items()]
+    unclear = sum(not each.uniq_key for each in waited)
+    return DelayLoss(levels, len(waited), unclear, sorted(found.values()))
+
+
+def _progress(
+    level: int, span: tuple[int, int], messages: Sequence[Waited], found: Mapping[int, int]
+) -> LevelProgress:
+    first = next((each for each in messages if each.physical_offset not in found), None)
+    rest = [each for each in messages if first is not None and each.queue_offset >= first.queue_offset]
+    again = sum(each.physical_offset in found for each in rest)
+    unclear = sum(not each.uniq_key for each in rest)
+    why = None
+    if first is not None and (again or unclear):
+        why = "no_copy" if first.uniq_key else "no_key"
+    return LevelProgress(
+        level,
+        span[1] if first is None else first.queue_offset,
+        span[1],
+        sum(each.physical_offset in found for each in messages),
+        again,
+        unclear,
+        why,
+    )
