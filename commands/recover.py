@@ -438,6 +438,18 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
+def _shortened_queues(plan: Row) -> str:
+    """Return how many queues end earlier than now, after the plan."""
+    now = {
+        (queue["topic"], queue["queue_id"]): queue["max_before"]
+        for row in plan["predictions"]
+        for queue in row["queues"]
+        if queue["max_before"] is not None
+    }
+    ends = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in plan["queues"]}
+    return str(sum(ends.get(queue, 0) < end for queue, end in now.items()))
+
+
 _OF_THE_LOAD = ("load the store", "allocate", "of a heap of")
 _ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
 _LEGEND = {
@@ -458,10 +470,11 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"], row["empty_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
-    ("give up log bytes", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    ("give up log bytes", lambda row: _size(row["bytes_abandoned"]),
+     lambda plan: _size(plan["given_up_bytes"])),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
-    ("shorten queues", _cut_queues, lambda plan: "0"),
+    ("shorten queues", _cut_queues, _shortened_queues),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
@@ -702,7 +715,24 @@ def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
         yield f"{'backup':<13}{applied['backup']}"
         yield f"{'undo':<13}{undo}"
     if applied["tail"] is not None:
-        yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
+        yield from _tail_lines(applied)
+
+
+def _tail_lines(applied: Row) -> Iterator[str]:
+    """Yield where the messages after the new end are, and which of them append stores only in part."""
+    yield f"{'tail':<13}{applied['tail']}: {counted(applied['tail_messages'], 'message')}, for rmqtool append"
+    incomplete, refused = applied["tail_incomplete"], applied["tail_refused"]
+    if incomplete:
+        they, them = ("has", "it") if incomplete == 1 else ("have", "them")
+        yield (
+            f"{'':<13}{incomplete} of them {they} damaged properties (CL13): append stores {them} with what"
+            " is left of them"
+        )
+    if refused:
+        yield (
+            f"{'':<13}append refuses {refused} of them, whose status says why; --on-error skip leaves"
+            f" {'it' if refused == 1 else 'them'} out"
+        )
 
 
 def undo_lines(row: Row, again: str) -> Iterator[str]:

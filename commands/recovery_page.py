@@ -177,8 +177,9 @@ was changed, byte by byte, and `rmqtool dump BACKUP/files/FILE` a queue or an in
 what was changed, so it is not a store.
 
 With `--fill none` the log ends at the first hole, and the messages after it are written to a file for
-`rmqtool append`. With `--mode broker --broker 5.4` the log ends where that broker would end it, but the
-backup keeps everything that is given up.
+`rmqtool append`. A record before the hole whose properties end in zeros is given up too, and is in that
+file with what is left of them. With `--mode broker --broker 5.4` the log ends where that broker would end
+it, but the backup keeps everything that is given up.
 
 A start examines only part of the log, and the next start examines another part. A second run of `--mode
 broker` may therefore truncate the log again, at earlier damage, as the broker's next start would. The plan

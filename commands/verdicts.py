@@ -97,8 +97,8 @@ def cure(codes: Iterable[str], recover: str | None, copy: str | None = None) -> 
 
     `recover` is the command line of recover, which also does all that rebuild does; None if it has found
     that it cannot repair them. `copy` is that of copy if the log is in DLedger, where no command repairs the
-    log. Where no command repairs anything, the worst code is explained, with what to do by hand. None if there
-    is nothing to do.
+    log. Where no command repairs anything, the worst code is explained, with what to do by hand. None if
+    there is nothing to do.
     """
     found = [BY_CODE[code] for code in codes if BY_CODE[code].severity != "note"]
     if copy is not None and any(map(leaves_ledger, found)):

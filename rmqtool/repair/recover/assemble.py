@@ -76,13 +76,16 @@ def out_of_reach(store: Store) -> list[Refusal]:
     return found
 
 
-def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[Refusal]:
+def deliberate(
+    store: Store, actions: Sequence[Action], given_up: int, *, in_tail: bool = True
+) -> list[Refusal]:
     """Refusals for changes that need explicit consent.
 
     Args:
         store: the present store.
         actions: the plan's.
         given_up: number of sound messages that the plan removes from the log.
+        in_tail: whether they are written to a file for `append`.
     """
     found = []
     layout = store.layout
@@ -96,10 +99,11 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
             )
         )
     if given_up:
+        kept = "next to the backup, in BACKUP.tail.jsonl, which rmqtool append reads"
         found.append(
             Refusal(
-                f"{given_up} sound messages would be removed from the log; --apply keeps them next to"
-                " the backup, in BACKUP.tail.jsonl, which rmqtool append reads",
+                f"{given_up} sound messages would be removed from the log; --apply keeps"
+                f" {f'them {kept}' if in_tail else 'their bytes in the backup'}",
                 "yes",
             )
         )
@@ -211,6 +215,7 @@ class _Log:
     end: int
     lost: Sequence[LostRecord]
     given_up: int
+    given_up_bytes: int
     tail: tuple[tuple[int, int], ...]
     notes: list[str]
     refusals: list[Refusal]
@@ -344,7 +349,12 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
     actions = _in_order([*log.actions, *rebuild.actions, *of_config, *elsewhere])
     actions, in_the_way = _without_conflicts(actions)
     agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
-    refusals = [*unreachable, *in_the_way, *log.refusals, *deliberate(store, actions, agreed)]
+    refusals = [
+        *unreachable,
+        *in_the_way,
+        *log.refusals,
+        *deliberate(store, actions, agreed, in_tail=bool(log.tail)),
+    ]
     touched = {action.path for action in actions if "consumequeue" in action.path.partition("/")[0]}
     plan = Plan(
         "recover",
@@ -377,7 +387,7 @@ def _ledger_log(store: Store, request: Request) -> _Log:
     """A DLedger log, of which nothing changes: all else is repaired as this log, with its damage, says."""
     if request.broker is not None or request.fill != "records":
         store.layout.check_log_changes()
-    return _Log((), store.end_offset(), (), 0, (), [], [], is_fixed=True)
+    return _Log((), store.end_offset(), (), 0, 0, (), [], [], is_fixed=True)
 
 
 def _best_log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
@@ -389,6 +399,7 @@ def _best_log(store: Store, request: Request, jobs: int, progress: Progress | No
         found.end,
         found.lost,
         found.given_up,
+        found.tail[-1][1] - found.end if found.tail else 0,
         found.tail,
         list(found.notes),
         [
@@ -441,7 +452,8 @@ def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progres
                 f" {after.end_offset}: damage outside the files of this start stays, and a second run"
                 " truncates the log there; --mode best repairs it"
             )
-    return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
+    gone = found.messages_abandoned, found.bytes_abandoned
+    return _Log(actions, found.end_offset, (), *gone, (), notes, [])
 
 
 def _with_places(store: Store, log: _Log, misrouted: Sequence[MisroutedRecord]) -> _Log:
@@ -567,6 +579,7 @@ def _summary(
         "lost_messages": sum(record.count for record in log.lost),
         "incomplete": [_incomplete_row(claim) for claim in log.incomplete],
         "given_up_messages": log.given_up,
+        "given_up_bytes": log.given_up_bytes,
         "delivered_again": delays.again if delays is not None else 0,
         "corrected": [record.row() for record in log.corrected],
         "queues": [

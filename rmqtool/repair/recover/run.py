@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -16,7 +17,7 @@ from typing import Any
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.findings import Progress
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.message.rows import RowFormat, message_row
+from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -29,8 +30,35 @@ from rmqtool.storage.lock import StoreLock
 _PIECE = 1 << 20
 
 
-def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) -> tuple[Path | None, int]:
-    """Write the messages of `ranges` to a new file next to the folder `backup`; (its path, their number).
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The file with the messages after the log's new end.
+
+    Attributes:
+        path: None if there are none.
+        messages: their number.
+        incomplete: how many of them have damaged properties (CL13). Their rows have no status, so that
+            `append` stores what the record still shows.
+        refused: how many rows `append` refuses, because of other damage.
+    """
+
+    path: Path | None = None
+    messages: int = 0
+    incomplete: int = 0
+    refused: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "tail": None if self.path is None else str(self.path),
+            "tail_messages": self.messages,
+            "tail_incomplete": self.incomplete,
+            "tail_refused": self.refused,
+        }
+
+
+def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) -> Tail:
+    """Write the messages of `ranges` to a new file next to the folder `backup`.
 
     Args:
         store: the present store.
@@ -42,17 +70,17 @@ def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) ->
         UnreadableError: the log cannot be read.
     """
     if not ranges:
-        return None, 0
+        return Tail()
     path = next(path for path in _names(backup) if not path.exists())
     unfinished = path.with_name(f"{path.name}.unfinished")
     disk.make_folder(path.parent)
     disk.remove(unfinished)
-    descriptor, position, messages = disk.create_file(unfinished, 0), 0, 0
+    descriptor, position, counts = disk.create_file(unfinished, 0), 0, Counter[str]()
     piece = bytearray()
     try:
-        for line in _lines(store, ranges):
-            piece += line
-            messages += 1
+        for row in _rows(store, ranges):
+            counts[_kind(row)] += 1
+            piece += json.dumps(row, ensure_ascii=True).encode("ascii") + b"\n"
             if len(piece) >= _PIECE:
                 disk.write(descriptor, piece, position, unfinished)
                 position += len(piece)
@@ -66,7 +94,7 @@ def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) ->
         os.close(descriptor)
     disk.rename(unfinished, path)
     disk.sync_folder(path.parent)
-    return path, messages
+    return Tail(path, counts.total(), counts["incomplete"], counts["refused"])
 
 
 def _names(backup: Path) -> Iterator[Path]:
@@ -76,12 +104,21 @@ def _names(backup: Path) -> Iterator[Path]:
         yield backup.with_name(f"{backup.name}.tail-{number}.jsonl")
 
 
-def _lines(store: Store, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def _rows(store: Store, ranges: Sequence[tuple[int, int]]) -> Iterator[Row]:
+    """The rows; without the status where only the properties are damaged."""
     form = RowFormat()
     for start, stop in ranges:
         for stored in store.messages(Selection(from_offset=start, to_offset=stop), damage="skip"):
             row = message_row(stored.message, stored.physical_offset, stored.file, form)
-            yield json.dumps(row, ensure_ascii=True).encode("ascii") + b"\n"
+            if row["status"] == ["CL13"]:
+                del row["status"]
+            yield row
+
+
+def _kind(row: Row) -> str:
+    if "status" not in row:
+        return "incomplete"
+    return "sound" if row["status"] == [OK] else "refused"
 
 
 @dataclass(frozen=True)
@@ -92,15 +129,13 @@ class Outcome:
         recovery: the plan; without changes if nothing was to be done.
         earlier: what became of interrupted runs.
         backup: where the previous bytes are; None if nothing was changed.
-        tail: the file with the messages after the log's new end; None if there are none.
-        tail_messages: how many.
+        tail: the file with the messages after the log's new end.
     """
 
     recovery: Recovery
     earlier: plans.Earlier
     backup: Path | None = None
-    tail: Path | None = None
-    tail_messages: int = 0
+    tail: Tail = Tail()
 
     def row(self) -> dict[str, Any]:
         """The outcome as JSON, in the form of the plan with `applied` set."""
@@ -108,8 +143,7 @@ class Outcome:
         applied = {
             "changes": len(self.recovery.plan.actions),
             "backup": None if self.backup is None else str(self.backup),
-            "tail": None if self.tail is None else str(self.tail),
-            "tail_messages": self.tail_messages,
+            **self.tail.row(),
         }
         return {
             **self.recovery.row(),
@@ -156,12 +190,12 @@ def recover_store(
 
     def change(
         recovery: Recovery, store: Store, held: StoreLock, earlier: plans.Earlier
-    ) -> tuple[Path | None, Path | None, int]:
+    ) -> tuple[Path | None, Tail]:
         recovery.check_tools()
         layout = store.layout
         backup = plans.backup_folder(layout, backup_dir)
         plans.check_backup(layout, backup)
-        tail, messages = write_tail(store, recovery.tail, backup)
+        tail = write_tail(store, recovery.tail, backup)
         store.close()
         try:
             applied = plans.apply(
@@ -169,10 +203,10 @@ def recover_store(
                 abandon=earlier.abandoned,
             )  # fmt: skip
         except RefusedError:
-            if tail is not None:
-                disk.remove(tail)
+            if tail.path is not None:
+                disk.remove(tail.path)
             raise
-        return applied.backup, tail, messages
+        return applied.backup, tail
 
     recovery, earlier, done = plans.carry_out(
         open_store, partial(plan_recover, request=request, jobs=jobs, progress=progress), change,

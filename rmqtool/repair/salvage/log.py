@@ -34,7 +34,7 @@ class Log:
     """The scans of a log's files in order, and the conclusions from them.
 
     `last` is the index of the last file with sound content, -1 if none. `cut_from` is the physical offset
-    from which sound records are given up; the first of them start at `cut_unfinished`, and are given up only
+    from which sound records are given up; the first of them are `cut_unfinished`, and are given up only
     because their last bytes may never have been written. `ends_at_hole`: the log was ended at a hole, and
     sound records may follow. `holes` are to be filled, in order; `unfilled` ones overlap unreadable bytes or
     are too short, and stay.
@@ -44,7 +44,7 @@ class Log:
         self.scans = scans
         self.opener = opener
         self.cut_from: int | None = None
-        self.cut_unfinished: tuple[int, ...] = ()
+        self.cut_unfinished: tuple[Claim, ...] = ()
         self.ends_at_hole = False
         self.holes: list[Hole] = []
         self.unfilled: list[Hole] = []
@@ -143,7 +143,7 @@ class Log:
         scan = next(scan for scan in self.scans if scan.file.full_end >= offset)
         torn = scan.unfinished_before(offset)
         self.cut_from = torn[0].start if torn else offset
-        self.cut_unfinished = tuple(claim.start for claim in torn)
+        self.cut_unfinished = tuple(torn)
         return self.cut_from, torn
 
     @property

@@ -70,7 +70,7 @@ class Run:
         lost += cut or _cut_off(log, order, tails)
         kept, gone = log.kept, 0
         if log.cut_from is not None:
-            kept, gone = order.split(log.cut_from, log.cut_unfinished)
+            kept, gone = order.split(log.cut_from, [one.start for one in log.cut_unfinished])
         return Salvaged(
             actions=tuple(actions),
             end=log.end,
@@ -214,11 +214,16 @@ class Run:
             yield f"{len(log.unfilled)} damaged ranges stay: they cannot be read, or no filler fits"
         unfinished = _unfinished(log)
         if unfinished:
-            shown = [*map(_place, unfinished[:_NOTED_MAX]), *(["..."] if unfinished[_NOTED_MAX:] else [])]
             yield (
                 "CL13: kept with a sound body, although the properties end in zeros:"
-                f" {', '.join(shown)}. Keys, tags and other properties may be lost: then consumers that"
+                f" {_places(unfinished)}. Keys, tags and other properties may be lost: then consumers that"
                 " select by these, and queries by key, do not find the message"
+            )
+        if log.cut_unfinished and log.ends_at_hole:
+            yield (
+                "CL13: given up with a sound body, because the properties end in zeros:"
+                f" {_places(log.cut_unfinished)}. At the end of the log a broker keeps such a record, but the"
+                " next recover would take it for one that was not written in full"
             )
         if not log.kept and log.cut_from is None and any(scan.file.size for scan in log.scans):
             yield "no record of the log is sound: is this its right file size?"
@@ -226,6 +231,10 @@ class Run:
 
 def _unfinished(log: Log) -> list[Claim]:
     return [one for scan in log.scans for one in scan.unfinished if one.start < log.end]
+
+
+def _places(claims: Sequence[Claim]) -> str:
+    return ", ".join([*map(_place, claims[:_NOTED_MAX]), *(["..."] if claims[_NOTED_MAX:] else [])])
 
 
 def _place(one: Claim) -> str:

@@ -231,9 +231,10 @@ def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_
     after = records(root)
     lost = {place: record for place, record in before.items() if place not in after}
     assert all(after[place] == before[place] for place in after) and lost
-    assert outcome.tail is not None and outcome.tail_messages == len(lost)
+    assert outcome.tail.path is not None and outcome.tail.messages == len(lost)
+    assert (outcome.tail.incomplete, outcome.tail.refused) == (0, 0)
     assert codes(root) == set()
-    assert main(["append", str(root), "--input", str(outcome.tail), "--quiet"]) == 0
+    assert main(["append", str(root), "--input", str(outcome.tail.path), "--quiet"]) == 0
     put = sorted(
         (record[0], record[3][-200:]) for place, record in records(root).items() if place not in after
     )
@@ -264,7 +265,7 @@ def test_without_fillers_a_log_whose_first_record_is_lost_is_emptied(
     with Store.open(root) as store:
         ends = {queue: store.max_offset(*queue) for queue in store.queues}
     outcome = recovered(root, Request(fill="none"), yes=True)
-    assert not records(root) and outcome.tail_messages > 400
+    assert not records(root) and outcome.tail.messages > 400
     assert codes(root) == set()
     assert recovered(root, Request(fill="none")).recovery.plan.actions == ()
     with Store.open(root) as store:

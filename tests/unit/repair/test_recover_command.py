@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from inspect import signature
@@ -18,9 +19,10 @@ from rmqtool.cli import main
 from rmqtool.commands.groups import PRESENTATION
 from rmqtool.commands.rebuild import rebuild
 from rmqtool.commands.recover import recover, recover_lines
-from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
 from rmqtool.problems import COPY_CONFIG
+from rmqtool.read.store import Store
 from tests.support.recover_checks import codes
 from tests.support.stores import Library
 
@@ -253,7 +255,9 @@ def test_giving_up_sound_messages_needs_yes(
     cases.variant("5.4.0:clean:flip-body-last-file:abort", tmp_path / "linked")
     root = copy_tree(tmp_path / "linked", tmp_path / "store")
     code, out, err = run(capsys, root, "--mode", "broker", "--broker", "5.4")
-    assert code == 1 and "refused" in out and "(--yes)" in out
+    assert code == 1 and "refused" in out and "--apply keeps their bytes in the backup (--yes)" in out
+    given_up = next(line for line in out.splitlines() if line.startswith("give up log bytes"))
+    assert given_up.split()[4:6] == given_up.split()[6:] != ["0"]
     _, out, _ = run(capsys, root)
     assert "1 message is lost already (can be read in part)" in out
     (row,) = report(capsys, root)[1]["lost"]
@@ -273,6 +277,51 @@ def test_giving_up_sound_messages_needs_yes(
     code, _, err = run(capsys, *arguments)
     assert code == 4 and "--yes" in err
     assert run(capsys, *arguments, "--yes")[0] == 0
+
+
+def test_a_record_with_damaged_properties_goes_to_the_tail_as_append_takes_it(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is right before the hole: a start keeps it, and nothing of it may be lost without fillers."""
+    from tests.support.trees import copy_tree
+
+    cases.variant("5.4.0:clean:zero-page-last-file:abort", tmp_path / "linked")
+    root = copy_tree(tmp_path / "linked", tmp_path / "store")
+    with Store.open(root) as store:
+        before = Counter((each.message.topic, each.message.body) for each in store.messages(damage="skip"))
+    code, out, _ = run(capsys, root, "--fill", "none")
+    rows = {line[:22].strip(): line[22:].split() for line in out.splitlines()}
+    assert (code, rows["give up log bytes"]) == (1, ["201.8", "KiB", "207.5", "KiB"])
+    assert (rows["lose sound messages"], rows["shorten queues"]) == (["261", "262"], ["39", "39"])
+    assert "CL13: given up with a sound body" in out and "pubBatch queue 3 offset 2 (at 3505988)" in out
+    code, out, _ = run(capsys, root, "--fill", "none", "--apply", "--yes")
+    tail = out[out.index("\ntail ") :].splitlines()[1:3]
+    assert code == 0 and tail[0].endswith(": 262 messages, for rmqtool append")
+    assert tail[1].strip() == (
+        "1 of them has damaged properties (CL13): append stores it with what is left of them"
+    )
+    assert main(["append", str(root), "--input", tail[0].split()[1].removesuffix(":"), "--quiet"]) == 0
+    with Store.open(root) as store:
+        assert Counter((each.message.topic, each.message.body) for each in store.messages()) == before
+    assert run(capsys, root)[0] == 0  # the next recover takes nothing away
+
+
+def test_rows_of_the_tail_that_append_refuses_are_announced(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hole is right before a message whose body cannot be decompressed."""
+    root = store_copy("bad_cl14_bad_body")
+    with (root / "commitlog" / "00000000000000000000").open("r+b") as file:
+        file.seek(730164)
+        file.write(bytes(370))
+    out = run(capsys, root, "--fill", "none", "--apply", "--yes")[1]
+    tail = out[out.index("\ntail ") :].splitlines()[1:3]
+    assert tail[1].strip() == "append refuses 1 of them, whose status says why; --on-error skip leaves it out"
+    append = ["append", str(root), "--input", tail[0].split()[1].removesuffix(":"), "--json"]
+    assert main(append) == EXIT_INPUT and "row 1, status: CL14" in capsys.readouterr().err
+    assert main([*append, "--on-error", "skip"]) == EXIT_INPUT
+    row = json.loads(capsys.readouterr().out)
+    assert (row["left_out"], row["messages"] + 1) == (1, int(tail[0].split()[2]))
 
 
 def test_a_store_of_the_environment_is_not_changed(
