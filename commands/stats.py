@@ -279,8 +279,9 @@ def write_sections(writer: Output, found: Overview, *, recover: str) -> None:
             writer.note(f"rmqtool: {_none_text(section)}")
         elif is_table and section.name == "messages" and len(counts := list(section.rows)) > 1:
             writer.note(f"rmqtool: {_total_text(counts, found.selected)}")
-        for sentence in of_lag(section.rows, recover) if section.name == "lag" else ():
-            writer.note(f"rmqtool: {sentence}")
+        if section.name == "lag":
+            for sentence in of_lag(section.rows, recover, lost=found.groups_lost):
+                writer.note(f"rmqtool: {sentence}")
         return
     if writer.chosen_format in ("csv", "tsv"):
         raise UsageError("csv and tsv can show only one section", hint="request one section, or use jsonl")

@@ -606,10 +606,11 @@ def ends_file(part: Row | None) -> bool:
 # stats
 
 
-def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover") -> list[str]:
+def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int = 0) -> list[str]:
     """Say which groups lag, by the rows of `stats --by group`, whatever else they are counted by.
 
-    `recover` is the command line that makes a lost queue again.
+    `recover` is the command line that makes a lost queue again, `lost` the number of groups whose offsets
+    are lost.
     """
     lags: dict[str, int] = {}
     known = set()
@@ -634,12 +635,15 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover") -> list[str]:
     if not lags:
         return []
     sentences = []
+    if lost:
+        theirs = "its offsets are" if lost == 1 else "their offsets are"
+        sentences.append(f"The lag of {counted(lost, 'group')} is unknown: {theirs} lost.")
     if behind:
         since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
-        of = counted(len(known | behind.keys()), "group")
+        of = counted(len(known | behind.keys()), "other group" if lost else "group")
         sentences.append(f"{len(behind)} of {of} lag by {by_name(behind, 'message', 'group')}{since}.")
     elif known:
-        what = "other group" if without else "group"
+        what = "other group" if without or lost else "group"
         sentences.append(f"No {what} lags ({counted(len(known), 'group')} with offsets).")
     sentences += missed_sentence(missed)
     sentences += _without_files(without, recover)

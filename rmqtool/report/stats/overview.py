@@ -34,7 +34,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
-from rmqtool.read.lost_config import configured_groups, where_offsets_were
+from rmqtool.read.lost_config import configured_groups, groups_without_offsets, where_offsets_were
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats import duplicates, lag, pending, transactions
 from rmqtool.report.stats.charts import Charts, ChartSums
@@ -221,7 +221,8 @@ class Overview:
     """The answer: sections in the order of SECTIONS, notes, and the data of charts.
 
     `selected` is the number of selected records, if the log was read. `exit_code` is not 0 if a part could
-    not be read while others were; `notes` say why. `lags` are those of the section `lag`, by queue.
+    not be read while others were; `notes` say why. `lags` are those of the section `lag`, by queue;
+    `groups_lost` is the number of groups whose offsets are lost while others have some again.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -232,6 +233,7 @@ class Overview:
     charts: Charts | None = None
     timeline: Timeline | None = None
     lags: list[lag.QueueLag] = field(default_factory=list)
+    groups_lost: int = 0
 
 
 def overview(
@@ -333,7 +335,9 @@ class _Run:
             return
         if request.lag_by is not None:
             rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
-            self.found.notes += _unread_notes(lags, self.store.layout)
+            topics = {topic for topic, _ in self.store.queues}
+            self.found.groups_lost = len(groups_without_offsets(self.store.layout, topics))
+            self.found.notes += _unread_notes(lags, self.store.layout, topics)
             if not request.selection.topics and not request.selection.queues:
                 self.found.notes += _without_offsets(lags, self.store.layout)
             if any(lag.QUEUE_LOST in each.status for each in lags):
@@ -482,12 +486,11 @@ class _Run:
         return Section(name, rows[: self.request.selection.limit], fields, table)
 
 
-def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Iterator[str]:
+def _unread_notes(lags: Iterable[lag.QueueLag], layout: StoreLayout, topics: Iterable[str]) -> Iterator[str]:
     """Notes on why there is no lag: no group has an offset, or the offsets are lost."""
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
-        missing = where_offsets_were(layout, unread)
-        yield f"{missing}; see rmqtool verify (CF08)"
+        yield f"{where_offsets_were(layout, topics)}; see rmqtool verify (CF08)"
         return
     yield from (f"no group has an offset for topic {topic}" for topic in unread)
 

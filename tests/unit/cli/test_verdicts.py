@@ -809,6 +809,10 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     }  # fmt: skip
     assert of_lag([]) == []
     assert of_lag([{**row, "lag_messages_max": 0}]) == ["No group lags (1 group with offsets)."]
+    assert of_lag([row], lost=2) == [
+        "The lag of 2 groups is unknown: their offsets are lost.",
+        "1 of 1 other group lag by 3 messages of g; the oldest was stored then.",
+    ]
     assert of_lag([{**row, "group": None, "lag_messages_max": None}]) == []
     lost = {**row, "lag_messages_max": None, "lag_messages_min": 0, "lost_queues": ["a/b/0", "a/b/1"]}
     assert of_lag([lost]) == [

@@ -149,8 +149,19 @@ def test_the_offsets_of_the_others_stay_lost(
         assert (found["problem"], without) == ("CF08", len(known) - known.index(groups[-1]) - 1)
         assert f"of {without} group{'s'[without == 1 :]} are still lost" in found["message"]
         assert main(list(expire)) == 4 and "are still lost" in capsys.readouterr().err
+        assert main(["stats", str(root), "--by", "group"]) == 0
+        lag = capsys.readouterr().err.partition("rmqtool: The lag of ")[2].splitlines()
+        assert lag[0] == (
+            f"{without} groups is unknown: their offsets are lost."
+            if without > 1
+            else "1 group is unknown: its offsets are lost."
+        )
+        had = len(known) - without
+        assert lag[1] == f"rmqtool: No other group lags ({had} group{'s'[had == 1 :]} with offsets)."
     code, _, err = run(capsys, root, "--group", known[-1], *reset)
     assert code == 0 and "lost all" not in err
+    assert main(["stats", str(root), "--by", "group"]) == 0
+    assert "are lost" not in capsys.readouterr().err
     assert main(["verify", str(root), "--pass", "config"]) == 0
     capsys.readouterr()
     assert (
