@@ -10,11 +10,13 @@ from rmqtool.commands.verdicts import (
     damage_text,
     ends_file,
     filled_ranges,
+    listed,
     of_diff,
     verdict_lines,
     wholly_held,
 )
 from rmqtool.message.cells import json_text
+from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
         return
     yield ""
     yield from _offset_lines(row["committed_offsets"])
+    yield from _repeated_lines(diverged, stores)
     whole = wholly_held(row)
     if whole:
         yield from _nothing_lines(whole, row, stores)
@@ -170,6 +173,16 @@ def _nothing_lines(whole: list[str], row: Row, stores: Stores) -> Iterator[str]:
         yield from _repair_lines(name, row, stores)
     for name in whole:
         yield from _offset_commands(_OTHER[name], row, stores)
+
+
+def _repeated_lines(diverged: Row, stores: Stores) -> Iterator[str]:
+    """Yield that one side has messages of the other more than once, as after a second run of a line."""
+    for name in "ab":
+        found, other = diverged[name]["carried"], _OTHER[name]
+        if found is not None and found["in_other_repeated"]:
+            what = counted(found["in_other_repeated"], "message")
+            line = stores[other].command("stats", "--duplicates")
+            yield f"{'repeated':<13}{other.upper()} has {what} of {name.upper()} more than once: {line}"
 
 
 _OFFSETS_SHOWN = 10
@@ -321,7 +334,8 @@ def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     if row[name]["repair_unfinished"]:
         reasons.append("has an interrupted repair")
     if reasons:
-        yield f"first        {name.upper()} {' and '.join(reasons)}: repair it, then compare again:"
+        why = f"{name.upper()} {' and '.join(reasons)}"
+        yield f"first        {why}: repair it, do not start it, then compare again:"
         yield f"{'run':<13}{stores[name].command('recover', '--apply')}"
 
 
@@ -377,12 +391,15 @@ def _carry_ranges(
 
 def _carried_text(found: Row, name: str) -> str:
     total, both, only = found["messages"], found["in_other"], found["only_here"]
+    topics = listed(largest_counts(found["topics"], "topic", shortened))
+    if total == only:
+        return f"{counted(total, 'message')} only in {name.upper()}: {topics}"
     parts = [f"{only} only in {name.upper()}"]
     if both:
         parts.insert(0, f"{both} already in {_OTHER[name].upper()} by unique key")
     if found["without_uniq_key"]:
         parts.append(f"{found['without_uniq_key']} without a unique key may be in both")
-    return f"{counted(total, 'message')}: {', '.join(parts)}"
+    return f"{counted(total, 'message')}: {', '.join(parts)}{f' ({topics})' if topics else ''}"
 
 
 def _carry_line(row: Row, name: str, exclude: str, limits: tuple[int, int], stores: Stores) -> str:

@@ -8,7 +8,7 @@ of the two logs say nothing about each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.check.diff.ends import SideName
@@ -48,6 +48,8 @@ class Carried:
             none of `in_other`; empty if there are too many ranges.
         damaged: damaged places in this log, in the range.
         places: the smallest and the largest physical offset of `in_other` in the other log; None without.
+        topics: number of messages by topic, without `in_other`.
+        repeated: how many of `in_other` the other log has more often than this one.
     """
 
     messages: int
@@ -56,6 +58,8 @@ class Carried:
     ranges: tuple[Range, ...]
     damaged: int
     places: Range | None
+    topics: Mapping[str, int]
+    repeated: int
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -65,8 +69,10 @@ class Carried:
             "in_other": self.in_other,
             "in_other_first_offset": first,
             "in_other_last_offset": last,
+            "in_other_repeated": self.repeated,
             "only_here": self.messages - self.in_other - self.without_key,
             "without_uniq_key": self.without_key,
+            "topics": dict(self.topics),
             "ranges": [{"from_offset": start, "to_offset": stop} for start, stop in self.ranges],
             "damaged_places": self.damaged,
         }
@@ -118,6 +124,7 @@ def _all(
 def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages]:
     """The messages of a log in [start, stop), in parts; the last part has none but counts the damage."""
     import numpy as np
+    import pyarrow as pa
 
     from rmqtool.read.messages import message_batches
 
@@ -131,15 +138,17 @@ def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages
         for row in np.flatnonzero(_has_hosts_of_filler(batch)).tolist():
             stored = side.store.find(int(places[row]))
             is_message[row] = stored is None or not is_filler(stored.message)
-        yield _Messages(places, _names(batch), is_message, _is_sound(batch), 0)
+        topics = batch["topic"].cast(pa.string())
+        yield _Messages(places, topics, _names(batch), is_message, _is_sound(batch), 0)
     yield _Messages.nothing(sum(each.problem.severity == "error" for each in found))
 
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Messages of one log: their places, and what identifies each, null without a unique key."""
+    """Messages of one log: their places and topics, and what identifies each, null without a unique key."""
 
     places: Offsets
+    topics: pa.Array
     names: pa.Array
     is_message: Mask
     is_sound: Mask
@@ -151,8 +160,8 @@ class _Messages:
         import numpy as np
         import pyarrow as pa
 
-        none = np.array([], bool)
-        return cls(np.array([], np.int64), pa.array([], pa.string()), none, none, damaged)
+        none, no_text = np.array([], bool), pa.array([], pa.string())
+        return cls(np.array([], np.int64), no_text, no_text, none, none, damaged)
 
     @classmethod
     def joined(cls, parts: Iterable[_Messages]) -> _Messages:
@@ -163,6 +172,7 @@ class _Messages:
         all_parts = list(parts)
         return cls(
             np.concatenate([each.places for each in all_parts]),
+            pa.concat_arrays([each.topics for each in all_parts]),
             pa.concat_arrays([each.names for each in all_parts]),
             np.concatenate([each.is_message for each in all_parts]),
             np.concatenate([each.is_sound for each in all_parts]),
@@ -172,6 +182,7 @@ class _Messages:
     def compared(self, known: _Known, stop: int) -> Carried:
         """What the other log has of these messages, of which `stop` is the end."""
         import numpy as np
+        import pyarrow as pa
 
         is_message = self.is_message
         has_key = self.names.is_valid().to_numpy(zero_copy_only=False)
@@ -190,6 +201,11 @@ class _Messages:
             tuple(ranges) if len(ranges) <= _RANGES_MAX else (),
             self.damaged,
             (int(found.min()), int(found.max())) if len(found) else None,
+            {
+                each["values"]: each["counts"]
+                for each in self.topics.filter(pa.array(wanted)).value_counts().to_pylist()
+            },
+            known.repeated(self.names.filter(pa.array(is_message))),
         )
 
 
@@ -219,6 +235,17 @@ class _Known:
         rows = rows.fill_null(-1).to_numpy(zero_copy_only=False)
         found: Offsets = np.append(self._places, -1)[rows]
         return found
+
+    def repeated(self, names: pa.Array) -> int:
+        """The number of names that this log has more often than `names` has them."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        here, there = names.drop_null().value_counts(), self._names.value_counts()
+        rows = pc.index_in(here.field("values"), value_set=there.field("values"))
+        rows = rows.fill_null(-1).to_numpy(zero_copy_only=False)
+        counts = np.append(there.field("counts").to_numpy(), 0)[rows]
+        return int((counts > here.field("counts").to_numpy()).sum())
 
 
 def _names(batch: pa.RecordBatch) -> pa.Array:

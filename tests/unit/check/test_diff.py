@@ -267,12 +267,14 @@ def test_the_store_that_stays_is_repaired_first(store_copy: Callable[[str], Path
     text = capfd.readouterr().out
     assert "verdict      Same history: B is ahead by 43 messages, 26.2 KiB; offsets of consumers" in text
     assert "Nothing if B stays: it holds all messages of A except those before 2097152. " in text
-    repair = f"repair it, then compare again:\nrun          rmqtool recover {old} --apply\n"
+    repair = f"repair it, do not start it, then compare again:\nrun          rmqtool recover {old} --apply\n"
     assert f"A was not stopped cleanly: {repair}" in text
     (old / "abort").unlink()
     patch(max((old / "commitlog").iterdir()), 3_718_465 % (1 << 20), b"\1\2\3")
     main(["diff", str(old), str(new)])
-    assert "A has bytes after its end: repair it, then compare again:" in capfd.readouterr().out
+    assert (
+        "A has bytes after its end: repair it, do not start it, then compare again:" in capfd.readouterr().out
+    )
 
 
 def test_what_append_does_not_write_gets_no_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -139,6 +140,9 @@ def test_a_store_that_holds_every_message_of_the_other(parted: Pair, capfd: Capt
     assert "holds every message" not in out
     lines = out.splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("if B stays"))
+    assert (
+        lines[place] == "if B stays   30 messages only in A: 30 of TopicTest" and "more than once" not in out
+    )
     line = lines[place + 1][13:].replace("rmqtool ", f"{shlex.quote(sys.executable)} -m rmqtool ")
     subprocess.run(line, shell=True, check=True, capture_output=True, timeout=300)
     assert main(["diff", *map(str, parted)]) == 1
@@ -148,7 +152,7 @@ def test_a_store_that_holds_every_message_of_the_other(parted: Pair, capfd: Capt
         "\ncarry over   Nothing: B holds every message of A already, by unique key. Keep B, and empty A "
         in out
     )
-    assert "\nrun " not in out and "\nif " not in out
+    assert "\nrun " not in out and "\nif " not in out and "more than once" not in out
     _, row = run(capfd, *parted)
     held = row["commit_log"]["diverged"]["b"]
     assert held["first_store_timestamp_ms"] <= held["last_store_timestamp_ms"]
@@ -164,4 +168,14 @@ def test_a_store_that_holds_every_message_of_the_other(parted: Pair, capfd: Capt
     out = capfd.readouterr().out
     assert "Each holds every message of the other, by unique key.\n" in out
     assert "\ncarry over   Nothing: each store holds every message of the other already" in out
+    assert "more than once" not in out
+    first = next(line for line in lines if line.startswith("run "))
+    again = re.sub(r"--to-offset \d+", "--limit 7", first[13:].split(" | ")[0]), first.split(" | ")[1]
+    again_line = " | ".join(again).replace("rmqtool ", f"{shlex.quote(sys.executable)} -m rmqtool ")
+    subprocess.run(again_line, shell=True, check=True, capture_output=True, timeout=300)
+    main(["diff", *map(str, parted)])
+    (said,) = [each for each in capfd.readouterr().out.splitlines() if "more than once" in each]
+    assert said == (
+        f"repeated     A has 7 messages of B more than once: rmqtool stats {parted[0]} --duplicates"
+    )
     assert json.dumps(held["first_store_time"]) <= json.dumps(held["last_store_time"])

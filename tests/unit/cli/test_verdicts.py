@@ -273,7 +273,7 @@ def test_diff_recognises_the_fillers_of_recover(
             break
         count = len(rows.splitlines())
         assert f"; A has {count} of these 20 elsewhere, by unique key." in verdict(out)
-        assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B\n" in out
+        assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B (" in out
         (line,) = commands(out, "run")
         dump = line.partition(" | ")[0]
 
@@ -727,7 +727,7 @@ def test_a_damaged_side_is_repaired_before_anything_is_carried(tmp_path: Path, c
         write_whole(tmp_path / name, content, log_file_size=1 << 20, shape=Shape(50, 600))
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b")
     assert lines_of(out, "if A stays")[0].endswith(
-        "30 messages: 0 only in B, 30 without a unique key may be in both"
+        "30 messages: 0 only in B, 30 without a unique key may be in both (30 of TopicTest)"
     )
     with Store.open(tmp_path / "b") as store:
         place = [each.physical_offset for each in store.messages()][60]
