@@ -11,7 +11,7 @@ from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE, LEDGER_CURE, Finding, leaves_ledger
-from rmqtool.terminal import counted, print_error
+from rmqtool.terminal import counted, print_error, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -110,11 +110,18 @@ def note_selection(
     if batches is not None and batches.records:
         holds = "holds" if batches.records == 1 else "hold"
         found = f"{counted(batches.records, 'batch record')} (BatchCQ)"
-        found = f"the query read {found}, which {holds}" if is_query else f"{found} {holds}"
+        unless = ""
+        if is_query:
+            first, *others = sorted(batches.topics)
+            which = f"{len(batches.topics)} topics, such as" if others else "topic"
+            found = f"the query read {found} of {which} {shortened(first)}, which {holds}"
+            unless = f"unless its conditions exclude {'these topics' if others else 'this topic'}, "
+        else:
+            found = f"{found} {holds}"
         writer.note(
-            f"rmqtool: {found} {counted(batches.messages, 'message')}: each counts as one, has its own keys,"
-            " tags and properties, and a body of packed messages; rmqtool dump --fields system --format jsonl"
-            " shows them singly"
+            f"rmqtool: {found} {counted(batches.messages, 'message')}: {unless}each counts as one, has its"
+            " own keys, tags and properties, and a body of packed messages; rmqtool dump --fields system"
+            " --format jsonl shows them singly"
         )
         return
     if not (selection.keys or selection.tags or selection.filter):

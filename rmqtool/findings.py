@@ -18,15 +18,17 @@ Progress = Callable[[int], None]
 
 @dataclass
 class BatchRecords:
-    """How many of the selected records are batch records (BatchCQ), and how many messages these hold."""
+    """How many of the selected records are batch records (BatchCQ), their messages, and their topics."""
 
     records: int = 0
     messages: int = 0
+    topics: set[str] = field(default_factory=set)
 
-    def add(self, records: int, messages: int) -> None:
-        """Count `records` more, with `messages` messages."""
-        self.records += records
-        self.messages += messages
+    def add(self, more: BatchRecords) -> None:
+        """Count these too."""
+        self.records += more.records
+        self.messages += more.messages
+        self.topics |= more.topics
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from rmqtool.findings import Progress, ScanCounters
+from rmqtool.findings import BatchRecords, Progress, ScanCounters
 from rmqtool.formats import body, properties
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of, log_missing
@@ -98,7 +98,8 @@ def log_items(
                     looked.topics.add(event.message.topic)
                 if event.message.sys_flag & INNER_BATCH:
                     found = properties.decode(event.message.properties_bytes)
-                    looked.batches.add(1, properties.batch_count(found))
+                    one = BatchRecords(1, properties.batch_count(found), {event.message.topic})
+                    looked.batches.add(one)
                 yield event
             at = event.physical_offset if reverse else event.end
             if pause is not None and (at <= pause if reverse else at >= pause):

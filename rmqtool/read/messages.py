@@ -21,6 +21,7 @@ import pyarrow as pa
 from rmqtool.errors import UsageError
 from rmqtool.findings import BatchRecords, Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
@@ -143,11 +144,11 @@ _FULL = 4
 
 @dataclass(frozen=True)
 class BatchWithFindings:
-    """A batch, and the findings on its records; how many are batch records, and the messages in these."""
+    """A batch, the findings on its records, and its batch records, if they are counted."""
 
     batch: pa.RecordBatch
     findings: list[Finding]
-    batch_records: tuple[int, int] = (0, 0)
+    batch_records: BatchRecords | None = None
 
 
 Step = BatchWithFindings | LogGap | BytesScanned
@@ -253,7 +254,8 @@ def _reported(
             if isinstance(step, BatchWithFindings):
                 for wrong in step.findings:
                     reading.report(wrong)
-                batch_records.add(*step.batch_records)
+                if step.batch_records is not None:
+                    batch_records.add(step.batch_records)
                 yield from pending.add(step.batch)
             elif isinstance(step, BytesScanned):
                 reading.passed(step.count)
@@ -301,7 +303,7 @@ def frame_batches(
     for item in _frame_items(store, selection, access, crc, found, progress, looked):
         if isinstance(item, FrameBatch):
             if looked is not None:
-                looked.batches.add(*batch_records_of(item.frames, item.mask))
+                looked.batches.add(batch_records_of(item.frames, item.mask))
             yield item
         elif isinstance(item, Finding) and report is not None:
             report(item)
@@ -370,13 +372,15 @@ def _taken(found: list[Finding] | None) -> Iterator[Finding]:
         found.clear()
 
 
-def batch_records_of(frames: Frames, mask: Array | None = None) -> tuple[int, int]:
-    """How many of the records, or of those of `mask`, are batch records; how many messages these hold."""
+def batch_records_of(frames: Frames, mask: Array | None = None) -> BatchRecords:
+    """Which of the records, or of those of `mask`, are batch records."""
     is_batch = (frames.rows["sys_flag"] & INNER_BATCH) != 0
     places = np.flatnonzero(is_batch if mask is None else is_batch & mask)
     if not len(places):
-        return 0, 0
-    return len(places), int(dispatch_columns(frames.at(places)).inner_count.clip(1).sum())
+        return BatchRecords()
+    topics = {java_utf8_decode(frames.topics[each]) for each in np.unique(frames.rows["topic_id"][places])}
+    messages = int(dispatch_columns(frames.at(places)).inner_count.clip(1).sum())
+    return BatchRecords(len(places), messages, topics)
 
 
 def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterator[Finding]:
@@ -467,7 +471,7 @@ class _Maker:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         else:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
-        counts = batch_records_of(chunk.frames) if self.counts_batches else (0, 0)
+        counts = batch_records_of(chunk.frames) if self.counts_batches else None
         return BatchWithFindings(batch, list(self._findings(chunk)), counts)
 
     def _findings(self, chunk: Chunk) -> Iterator[Finding]:

@@ -347,7 +347,7 @@ class MessageDump:
             report_out_of_reach(self._store.layout, "commit log", self._report)
         for item in self._back(access, chosen, read) if self._reverse else read(chosen, access):
             if isinstance(item, FrameBatch):
-                self._looked.batches.add(*batch_records_of(item.frames, item.mask))
+                self._looked.batches.add(batch_records_of(item.frames, item.mask))
             yield item
 
     def _back(

@@ -113,7 +113,7 @@ class Scans:
                 most[name] = met
         total = BatchRecords()
         for met in most.values():
-            total.add(met.records, met.messages)
+            total.add(met)
         return total
 
     def found(self, each: Finding) -> None:

@@ -141,7 +141,7 @@ def scan(
         if looked is not None:
             stored = frames.rows["store_timestamp"]
             looked.add(len(stored), int(stored.min()), int(stored.max()))
-            looked.batches.add(*batch_records_of(frames, mask))
+            looked.batches.add(batch_records_of(frames, mask))
             if selection.topics:
                 present = np.bincount(frames.rows["topic_id"][mask], minlength=len(names)) > 0
                 there = {name for name, is_present in zip(names, present.tolist(), strict=True) if is_present}

@@ -192,8 +192,12 @@ def test_batch_records_are_reported(
         ]
     assert packed
     found = run(cases.path(CLEAN), *given, "--topic", "pubBatchCQ", command=command)
-    hold = ", which hold" if command == "sql" else " hold"
-    text = f"{len(packed)} batch records (BatchCQ){hold} {sum(packed)} messages: each counts as one"
+    hold, unless = (
+        (" of topic pubBatchCQ, which hold", "unless its conditions exclude this topic, ")
+        if command == "sql"
+        else (" hold", "")
+    )
+    text = f"{len(packed)} batch records (BatchCQ){hold} {sum(packed)} messages: {unless}each counts as one"
     assert text in found.err
     single = run(
         cases.path(CLEAN),

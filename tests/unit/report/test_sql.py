@@ -293,7 +293,9 @@ def test_what_a_note_and_a_hint_say(run: Run, cases: Library) -> None:
     path = cases.path(REAL)
     found = run(path, "SELECT count(*) FROM messages WHERE topic LIKE '%Order%'")
     assert re.search(
-        r"the query read \d+ batch records \(BatchCQ\), which hold \d+ messages: each", found.err
+        r"the query read \d+ batch records \(BatchCQ\) of topic pubBatchCQ, which hold \d+ messages: unless"
+        " its conditions exclude this topic, each counts as one,",
+        found.err,
     )
     assert "batch" not in run(path, "SELECT count(*) FROM messages WHERE topic = 'pubOrder'").err
     found = run(path, "SELECT decode(body) FROM messages")
