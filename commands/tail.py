@@ -13,6 +13,7 @@ from rmqtool.commands.finding_report import FindingReport, report_unknown, repor
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
+from rmqtool.terminal import counted, shortened
 from rmqtool.times import parse_duration
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def tail(
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         selection = _with_topics_of(opened, selection, group, retry=retry)
+        left_out = None if selected.topic else _note_of_retries(opened, selection, group)
         form = shown.row_format(opened, writer.fields)
         try:
             follower = open_tail(
@@ -133,6 +135,8 @@ def tail(
                 follower, form, seen.report, bulk=bulk, follow=follow, limit=selected.limit,
                 duration_ms=duration_ms,
             )  # fmt: skip
+            if left_out is not None and follow:
+                writer.note(left_out)
             count = writer.write_rows(rows, FIELDS, table_fields)
         except KeyboardInterrupt:
             if not follow:
@@ -140,6 +144,8 @@ def tail(
             return EXIT_OK
         if follower.removed:
             writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
+        if left_out is not None:
+            writer.note(left_out)
         if not count and selected.limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
@@ -178,6 +184,20 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
     if not topics:
         topics = {topic for topic, _ in offsets_of(store, group)} - {own}
     return replace(selection, topics=topics | {own} if retry else topics or {own})
+
+
+def _note_of_retries(store: Store, selection: Selection, group: str | None) -> str | None:
+    """Return a note on what the group receives besides, if its retry topic is not shown."""
+    from rmqtool.message.system_topics import RETRY_PREFIX
+    from rmqtool.report.tail.start import sent_back
+
+    own = f"{RETRY_PREFIX}{group}"
+    if group is None or own in selection.topics or not (count := sent_back(store, group)):
+        return None
+    what = f"{counted(count, 'message')} of {shortened(own)}"
+    return (
+        f"rmqtool: the group also receives {what}, which {'is' if count == 1 else 'are'} shown with --retry"
+    )
 
 
 def _note_to(writer: Output) -> Callable[[str], None]:

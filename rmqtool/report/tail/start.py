@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from rmqtool.errors import InputError, UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
@@ -82,6 +83,15 @@ def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
             f"the group {group!r} has no offsets", hint=f"groups that have: {near}" if near else None
         )
     return found
+
+
+def sent_back(store: Store, group: str) -> int:
+    """The number of messages that the consumers of a group sent back, and that they still receive."""
+    own = f"{RETRY_PREFIX}{group}"
+    offsets = offsets_of(store, group)
+    keys = [key for key in store.queues if key[0] == own]
+    starts = {key: max(offsets.get(key, 0), store.min_offset(*key), 0) for key in keys}
+    return sum(max(store.max_offset(*key) - start, 0) for key, start in starts.items())
 
 
 def requested_offsets(

@@ -247,12 +247,33 @@ def test_groups(cases: Library, tail: Callable[..., Result]) -> None:
         if row["topic"] in offsets and row["topic"] != own
         and row["queue_offset"] >= offsets[row["topic"]].get(str(row["queue_id"]), 0)
     ]  # fmt: skip
-    assert tail(path, *FIELDS, "--group", group).rows == expected
+    found = tail(path, *FIELDS, "--group", group)
+    assert found.rows == expected and "with --retry" not in found.err  # it has consumed what it sent back
     with_retry = tail(path, *FIELDS, "--group", group, "--retry")
     assert with_retry.code == EXIT_OK and len(with_retry.rows) >= len(expected)
     assert {row["topic"] for row in with_retry.rows} <= set(offsets) | {own}
     unknown = tail(path, "--group", "nobody")
     assert unknown.code == EXIT_USAGE and "has no offsets" in unknown.err and group in unknown.err
+
+
+def test_what_a_group_sent_back_is_mentioned(
+    store_copy: Callable[[str], Path], tail: Callable[..., Result]
+) -> None:
+    """Without --retry it is not shown, although the group receives it."""
+    path, group = store_copy(STORE), "pub_retry_group"
+    places = {"topic": f"%RETRY%{group}", "queue": 0}
+    with Store.open(path) as store:
+        end = store.max_offset(*places.values())
+    table = {f"pubRetry@{group}": {"0": 0}, f"%RETRY%{group}@{group}": {"0": end - 2}}
+    config = path / "config/consumerOffset.json"
+    config.write_text(json.dumps({"offsetTable": table}))
+    text = f"rmqtool: the group also receives 2 messages of %RETRY%{group}, which are shown with --retry\n"
+    found, every = (tail(path, *FIELDS, "--group", group, *more) for more in ((), ("--retry",)))
+    assert text in found.err and len(every.rows) == len(found.rows) + 2 and "--retry" not in every.err
+    assert "--retry" not in tail(path, *FIELDS, "--group", group, "--topic", "pubRetry").err
+    del table[f"%RETRY%{group}@{group}"]  # without an offset a group receives all
+    config.write_text(json.dumps({"offsetTable": table}))
+    assert f"also receives {end} messages of" in tail(path, *FIELDS, "--group", group).err
 
 
 def test_an_offset_that_is_not_there_is_told(cases: Library, tail: Callable[..., Result]) -> None:
