@@ -1,11 +1,11 @@
 """The configuration at a start: which parts of it a broker cannot read, and whether it ends because of that.
 
 A broker reads its configuration before load(). It ends if neither a file nor its .bak can be parsed, or if
-RocksDB cannot open a database of it, or cannot read its version. A damaged block elsewhere in a database ends
-the reading of it without an error: the broker starts without what follows.
+RocksDB cannot open a database of it, or cannot read its version. 5.4 also ends at a damaged block of the form
+v1. 5.3, and both with the form v2, do not ask why the reading has ended: they start without what follows.
 
 Source: ConfigManager#load, BrokerController#initializeMetadata, RocksDBConfigManager#init, #loadDataVersion,
-#loadData.
+#loadData, ConfigRocksDBStorage#iterate of 5.4.0; seen with its broker (interop_rocksdb.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def unread_config(layout: StoreLayout, rules: StartRules) -> tuple[UnreadConfig,
         layout: of a store root.
         rules: the broker's.
     """
-    found = [*_files(layout, rules), *(_databases(layout) if rules.reads_rocksdb else ())]
+    found = [*_files(layout, rules), *(_databases(layout, rules) if rules.reads_rocksdb else ())]
     return tuple(sorted(found, key=lambda each: not each.ends))
 
 
@@ -64,13 +64,14 @@ def _files(layout: StoreLayout, rules: StartRules) -> Iterator[UnreadConfig]:
             yield UnreadConfig(path, f"neither {path} nor its .bak can be parsed", "CF02", True)
 
 
-def _databases(layout: StoreLayout) -> Iterator[UnreadConfig]:
+def _databases(layout: StoreLayout, rules: StartRules) -> Iterator[UnreadConfig]:
     for part in layout.unsupported:
         if part.what != "config" or not part.reason:
             continue
         from rmqtool.storage.rocksdb.config import ending_error
 
-        path, error = layout.relative(part.path), ending_error(part.path)
+        path = layout.relative(part.path)
+        error = ending_error(part.path, checks_blocks=rules.checks_config_blocks)
         if error is None:
             yield UnreadConfig(path, f"a part of {path} cannot be read ({part.reason})", "RD10", False)
         else:

@@ -47,6 +47,8 @@ class StartRules:
         flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
         reads_rocksdb: supports queues in RocksDB (storeType=defaultRocksDB).
         config_files: a broker that can parse neither one of these nor its .bak does not start.
+        checks_config_blocks: a damaged block of a configuration in RocksDB (v1) ends a start; the others do
+            not notice it.
         combines: supports queues that are written twice; the others ignore the database next to the files.
     """
 
@@ -66,6 +68,7 @@ class StartRules:
     flushes_index: bool
     reads_rocksdb: bool
     config_files: tuple[str, ...]
+    checks_config_blocks: bool = False
     combines: bool = False
 
 
@@ -92,7 +95,7 @@ _5_3 = StartRules(
 )  # fmt: skip
 _5_4 = replace(
     _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,
-    limits_files_back=True, measures_after_dispatch=True, combines=True,
+    limits_files_back=True, measures_after_dispatch=True, combines=True, checks_config_blocks=True,
 )  # fmt: skip
 
 RULES: dict[str, StartRules] = {"4.9": _4_9, "5.3": _5_3, "5.4": _5_4}

@@ -188,6 +188,27 @@ def test_topics_that_were_made_again(cases: Library, tmp_path: Path) -> None:
     assert {"TopicA", "TopicB", "%RETRY%cg1"} <= set(kept)
 
 
+@pytest.mark.parametrize(
+    ("name", "at"), [("CURRENT", 0), ("000015.sst", 20), ("000012.sst", 20), ("000014.sst", 20)]
+)
+def test_a_damaged_configuration(name: str, at: int, cases: Library, tmp_path: Path) -> None:
+    """The broker ends, or starts without what it cannot read, as predicted."""
+    root = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    patch(root / "config/topics" / name, at, b"\xff")
+    with Store.open(root) as store:
+        (part,) = predict(store, "5.4").unread_config
+    text = {key: str(value) for key, value in ROCKSDB.items()}
+    with Broker("5.4.0", tmp_path / "lab", root, text) as broker:
+        if part.ends:
+            with pytest.raises(LabError, match="did not start"):
+                broker.start()
+            return
+        broker.start()
+        served = document(Address("127.0.0.1", broker.port), Request.GET_ALL_TOPIC_CONFIG)
+        broker.stop()
+    assert ({"TopicA", "TopicB"} <= set(config_json.topics(served))) == (name == "000012.sst")
+
+
 @pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
 def test_reading_while_a_broker_runs(version: str, cases: Library, tmp_path: Path) -> None:
     """No file of the database changes, LOCK and write-ahead log included; new units are in memory only."""

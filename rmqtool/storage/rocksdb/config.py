@@ -220,13 +220,16 @@ class RocksdbConfig(Storage):
         """See Storage. Nothing stays open."""
 
 
-def ending_error(folder: Path) -> InputError | None:
+def ending_error(folder: Path, *, checks_blocks: bool) -> InputError | None:
     """Why a broker ends that has the database of its configuration in `folder`; None if it starts.
 
     Args:
         folder: of one of the databases of v1, or of that of v2.
+        checks_blocks: it notices damaged blocks of v1.
     """
+    tables = [family for family, _ in _FAMILIES.values()]
     versions = {_SINGLE: [version for _, version in _FAMILIES.values()], _V2: []}
+    scanned = {_SINGLE: [*tables, _FORBIDDEN], _V2: []}
     database = Database(folder)
     try:
         error = database.opening_error()
@@ -234,6 +237,9 @@ def ending_error(folder: Path) -> InputError | None:
             return error
         for family in versions.get(folder.name, [_VERSION]):
             _read_version(database, family)
+        for family in scanned.get(folder.name, ["default", _FORBIDDEN]) if checks_blocks else ():
+            for _ in database.scan(family):
+                pass
     except InputError as error:
         return error
     finally:
