@@ -517,7 +517,8 @@ def _elsewhere(
         actions += found
         warnings += texts
     actions += compaction_actions(store)
-    if not rebuild.damage:  # else the log does not agree with queues and index
+    of_log = (each.problem.code.startswith("CL") or leaves_ledger(each.problem) for each in rebuild.damage)
+    if not any(of_log):  # else the log does not agree with queues and index
         actions += closing_actions(store, after)
     return actions, warnings
 
@@ -530,7 +531,7 @@ def _ledger_texts(store: Store, damage: Sequence[Finding]) -> Iterator[str]:
     for code, found in by_code.items():
         first, problem = found[0], found[0].problem
         at = "" if first.physical_offset is None else f" at {first.physical_offset}"
-        more = f" and in {len(found) - 1} more places" if len(found) > 1 else ""
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         text = f"{code} {first.message or problem.message}: {first.path}{at}{more}"
         by_hand = problem.repair is not None and not leaves_ledger(problem)
         yield f"{text}. To repair it, {problem.repair}" if by_hand else text

@@ -734,6 +734,21 @@ def test_a_damaged_log_stays_while_all_else_is_repaired(
     assert capfd.readouterr().out.splitlines()[-1].endswith(f"rmqtool copy {store} --output NEW")
 
 
+def test_the_index_of_entries_does_not_keep_abort(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """It is not repaired, and recover says how it is; log, queues and index agree nevertheless."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    (store / "abort").write_text("1")
+    index = store / "dledger-n0/index" / ("0" * 20)
+    os.truncate(index, index.stat().st_size - 32)
+    assert main(["recover", str(store)]) == EXIT_FINDINGS
+    text = " ".join(capfd.readouterr().out.split())
+    assert "DL06 a file of the DLedger index has the wrong size or name" in text
+    assert "To repair it, delete the folder index of the DLedger log while the broker is stopped" in text
+    assert "rmqtool copy" not in text
+    assert main(["recover", str(store), "--apply"]) == EXIT_OK
+    assert not (store / "abort").exists() and set(codes_of(store)) == {"DL06"}
+
+
 def test_starts_that_fail_before_the_log(cases: Library, capfd: Capture, tmp_path: Path) -> None:
     """A config file that cannot be parsed, a queue file of a wrong size: of these the verdict is known."""
     store = cases.copy("kind_dledger_540", tmp_path / "store")
