@@ -45,6 +45,7 @@ from rmqtool.errors import (
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.output import Output
+from rmqtool.storage.next_command import command_on
 from rmqtool.terminal import counted
 from rmqtool.times import parse_time
 
@@ -415,6 +416,10 @@ class _Task:
         except FormatError as error:
             if request.kind == "queue_offset" and error.hint is None:
                 error.hint = _LOST_HINT
+                if error.physical_offset is not None:
+                    words = ("dump", "--explain", str(error.physical_offset))
+                    explain = command_on(self.store.layout, *words)
+                    error.lines = [f"what can be read of it: {explain}"]
             raise
 
     def _messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:

@@ -206,11 +206,11 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
         return f"{text}: without a commit log it cannot be read; --explain shows what the index has"
     seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
     if looked.collisions:
-        seen.append(f"{looked.collisions} entries of other keys with the same hash")
+        seen.append(f"{_entries(looked.collisions)} of other keys with the same hash")
     if looked.gone:
-        seen.append(f"{looked.gone} entries whose record is no longer in the log")
+        seen.append(f"{_entries(looked.gone)} whose record is no longer in the log")
     if looked.dead:
-        seen.append(f"{len(looked.dead)} entries whose record is damaged")
+        seen.append(f"{_entries(len(looked.dead))} whose record is damaged")
     if looked.excluded:
         seen.append(f"{looked.excluded} matches that other options exclude")
     if looked.scanned_bytes:
@@ -219,6 +219,10 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
         seen.append(counted(looked.batches, "batch record"))
     case = "; upper and lower case differ" if any(term.swapcase() != term for term in terms) else ""
     return f"{text}; searched {', '.join(seen)}{case}"
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def unseen_text(looked: SearchReport) -> str:

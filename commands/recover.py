@@ -549,7 +549,9 @@ def _lost_lines(found: Row, save: str | None) -> Iterator[str]:
     yield ""
     seen = ""
     if any(row["fate"] == "filled" for row in lost):
-        seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
+        seen = (
+            "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each, and should ignore it"
+        )
     yield f"{'lost already':<13}{_lost_text(found)}{seen}"
     few = len(lost) <= _LOST_SHOWN
     rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if few else (_lost_by_topic(lost), _LOST_BY_TOPIC)

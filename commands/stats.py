@@ -157,7 +157,7 @@ def stats(
     store: options.StoreOptions,
     selected: Annotated[
         options.SelectionOptions,
-        Only("topic queue tag filter key since until time_field from_offset to_offset limit"),
+        Only("topic exclude_topic queue tag filter key since until time_field from_offset to_offset limit"),
     ],
     shown: Annotated[options.OutputOptions, Only("format json fields body body_limit tz quiet progress")],
     own: Annotated[StatsOptions, Before("commitlog")],

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE, leaves_ledger
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
@@ -683,28 +684,18 @@ def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
 
 
 def resets_of_lag(lags: Iterable[QueueLag]) -> Iterator[tuple[str, list[str]]]:
-    """Yield what reset-offset can do for groups, and its options: two lines at most.
+    """Yield what reset-offset can do for a group, and its options: one line at most.
 
-    One is for the group that lags most, the other for the group and the topic of which most messages expired
-    unread. Only topics that lag, and queues that have lost messages, are named: in others a group would skip
-    messages, or receive all of them again. The broker's own groups are never reset.
+    It is for the group and the topic of which most messages expired unread. Only queues that have lost
+    messages are named: in others the group would receive all messages again. The broker's own groups are
+    never reset.
     """
     from rmqtool.read.lost_config import is_group_of_brokers
 
-    lagging: dict[str, Counter[str]] = {}  # messages by group and topic
     expired: dict[tuple[str, str], dict[int, int]] = {}  # messages by group and topic, and queue
     for each in lags:
-        if each.group is None or is_group_of_brokers(each.group):
-            continue
-        if each.messages:
-            lagging.setdefault(each.group, Counter())[each.topic] += each.messages
-        expired.setdefault((each.group, each.topic), {})[each.queue_id] = each.lost or 0
-    if lagging:
-        group = max(lagging, key=lambda name: lagging[name].total())
-        count = counted(lagging[group].total(), "message")
-        topics = [word for topic in sorted(lagging[group]) for word in ("--topic", topic)]
-        what = f"to let {shortened(group)} skip the {count} that it has not read"
-        yield what, ["--group", group, *topics, "--from", "latest"]
+        if each.group is not None and not is_group_of_brokers(each.group):
+            expired.setdefault((each.group, each.topic), {})[each.queue_id] = each.lost or 0
     group, topic = max(expired, key=lambda name: sum(expired[name].values()), default=("", ""))
     lost = [str(queue_id) for queue_id, count in sorted(expired.get((group, topic), {}).items()) if count]
     if lost:
@@ -759,10 +750,10 @@ def is_unreached(row: Row) -> bool:
 def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:
     """Say of which traced messages no group has an offset for the topic; the reason -> how many."""
     for reason, count in messages.items():
-        yield (
-            f"{reason} ({counted(count, 'message')}); broadcasting consumers read without one, so that the"
-            " store does not show who has read"
-        )
+        text = f"{reason} ({counted(count, 'message')})"
+        if not reason.rpartition(" ")[2].startswith(RETRY_PREFIX):  # nobody broadcasts a retry topic
+            text += "; broadcasting consumers read without one, so that the store does not show who has read"
+        yield text
 
 
 _NO_STEPS = ("group", "sent", "consumed", "transaction_end")

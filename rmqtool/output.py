@@ -511,8 +511,7 @@ class Output:
             self._flush()
             if table is not None and table.shared:
                 self.note(f"rmqtool: times are of {table.shared}")
-            if table is not None and table.alike:
-                said = (f"{name} is {' or '.join(texts)}" for name, texts in table.alike.items())
+            if table is not None and (said := table.said_of_all()):
                 self.note(f"rmqtool: {', '.join(said)}")
             if table is not None and (chosen := [name for name in table.left_out if name in known]):
                 names = ", ".join(chosen)

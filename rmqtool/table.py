@@ -57,13 +57,14 @@ _NAMES = ("topic", "group", "name", "consumer_group")  # that people must tell a
 _WHOLE = ("kind", "status", "severity", "problem")  # words from a short list
 _WHOLE_MOST = 24
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
-_CONTINUES = ("message", "reason", "state")  # sentences: broken between words, not cut
+_CONTINUES = ("message", "reason", "result", "state")  # sentences: broken between words, not cut
 _ENDS_DIFFER = ("uniq_key", "offset_msg_id")  # of one producer they begin alike: they lose their beginning
 _STAY = (
     "problem", "severity", "kind", "status", "topic", "group", "count", "messages", "lag_messages",
     "lag_messages_max", "queue_id", "state",
 )  # the last to be left out, after the first column  # fmt: skip
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
+_MIDNIGHT = pattern(r"T00:00:00\.000")
 _ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
 _SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
@@ -100,6 +101,8 @@ class Table:
         self._colour = colour
         self._width = width
         self._sought = sought
+        for column in self._columns:
+            column.is_sought = sought is not None and column.header == "body"
         self._started = False
         self.left_out: tuple[str, ...] = ()
         self.shared: str | None = None
@@ -122,6 +125,10 @@ class Table:
         elif self._colour:
             lines[: len(titles)] = [f"\x1b[1m{line}\x1b[0m" for line in lines[: len(titles)]]
         return lines
+
+    def said_of_all(self) -> list[str]:
+        """What the columns say that are not shown, because they say the same in each row."""
+        return [f"{name} is {' or '.join(texts)}" for name, texts in self.alike.items() if any(texts)]
 
     def block(self, cells: CellBlock) -> Iterator[memoryview]:
         """The lines of later blocks of a table that is as wide as it needs to be, in pieces."""
@@ -176,7 +183,7 @@ class Table:
             self._leave_out_text(self._width)
         limits = self._limits(self._width)
         while limits is None and first and len(self._columns) > 1:
-            least = min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each)))
+            least = min(self._columns[1:], key=self._order_to_go)
             if least.rank != 1 and not self._columns[0].is_tight:
                 for column in self._columns:
                     column.is_tight = True  # names lose more before something that people look for goes
@@ -192,6 +199,10 @@ class Table:
         for column, limit in zip(self._columns, limits, strict=True):
             column.width = limit
         return limits
+
+    def _order_to_go(self, column: _Column) -> tuple[int, bool, int]:
+        """Which column is left out first."""
+        return column.rank, column.header not in _FIRST_TO_GO, -self._columns.index(column)
 
     def _give_way(self, width: int) -> None:
         """Saves columns of the terminal where no text loses anything: the first three steps."""
@@ -234,7 +245,8 @@ class Table:
                 return
             self.shared = ", ".join(filter(None, shared))
             for column in times:
-                column.share(*shared)
+                is_day = column.header == "day_time" and all(map(_MIDNIGHT.search, column.texts))
+                column.share(*(("", f"T00:00:00.000{zone}") if is_day else shared))
 
     def _take_alike(self, width: int) -> None:
         """Takes out columns that say the same in each row; what later blocks say is added to `alike`."""
@@ -350,6 +362,7 @@ class _Column:
         self.pieces = [self.header]
         self.width = 0
         self.is_tight = False
+        self.is_sought = False
 
     @property
     def is_text(self) -> bool:
@@ -364,7 +377,9 @@ class _Column:
     @property
     def rank(self) -> int:
         """The order in which columns are left out."""
-        return 0 if self.header in _GIVE_WAY else 2 if self.header in _STAY else 1
+        if self.header in _GIVE_WAY and not self.is_sought:
+            return 0
+        return 2 if self.header in _STAY or self.is_sought else 1
 
     @property
     def natural(self) -> int:
@@ -376,6 +391,8 @@ class _Column:
         """The smallest width to which a text can be cut."""
         if self.header in _WHOLE:
             return min(self.natural, _WHOLE_MOST)
+        if self.is_sought:
+            return min(self.natural, BODY_ROOM)
         if self.header in _NAMES:
             least = TEXT_FLOOR if self.is_tight else max(NAME_FLOOR, self._distinct)
             return min(self.natural, max(least, *map(len, self.pieces)))

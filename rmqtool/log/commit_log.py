@@ -153,7 +153,9 @@ class CommitLog(LogFiles):
         if is_blank(total_size, magic, left, file.entry_header):
             return left if file.entry_header else int(total_size)
         version = form.VERSION_BY_MAGIC.get(magic)
-        if version is not None and len(data) < total_size <= left:
+        if version is not None and total_size > left:
+            raise FormatError(f"record size {total_size} does not fit into the {left} bytes left in the file")
+        if version is not None and len(data) < total_size:
             # Read a long record only when its parts add up: a size alone may be any number.
             read = reader(self._open_files, file, position, data)
             if frame_lengths(read, position, total_size, version) is None:

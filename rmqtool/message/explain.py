@@ -160,7 +160,7 @@ def _record_problems(
         elif properties.property_crc_ok(b"".join(field.data for field in fields)) is False:
             yield "the record does not match its property CRC"
         if message.ends_in_zeros(values["properties"], values["topic"]):
-            yield "the record ends in zeros: keys, tags or other properties were lost"
+            yield "the record ends in zeros: keys, tags or other properties may be lost"
         elif not properties.sound(values["properties"]):
             yield "the property string cannot be read in full"
 

@@ -37,6 +37,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         reason = _facts(first)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
+        if code == "CL13" and first.physical_offset is not None:
+            command = ("rmqtool", "dump", STORE, "--explain", str(first.physical_offset))
         yield Diagnosis(
             name=code,
             severity=_severity(first),

@@ -230,7 +230,10 @@ class Dump:
         layout, tz = self.store.layout, self.form.tz
         queues_only = Selection(topics=self.selection.topics, queues=self.selection.queues)
         if self.reverse or self.selection != (queues_only if what == "consumequeue" else Selection()):
-            raise UsageError("--explain shows one structure; only a consume queue is selected with it")
+            raise UsageError(
+                "--explain shows one structure: options that select, limit or order others do not go with it",
+                hint="with --what consumequeue, --topic and --queue choose the queue",
+            )
         match what:
             case "commitlog":
                 from rmqtool.report.dump import place

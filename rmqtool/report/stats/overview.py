@@ -338,7 +338,8 @@ class _Run:
             topics = {topic for topic, _ in self.store.queues}
             self.found.groups_lost = len(groups_without_offsets(self.store.layout, topics))
             self.found.notes += _unread_notes(lags, self.store.layout, topics)
-            if not request.selection.topics and not request.selection.queues:
+            chosen = request.selection
+            if not (chosen.topics or chosen.exclude_topics or chosen.queues):
                 self.found.notes += _without_offsets(lags, self.store.layout)
             if any(lag.QUEUE_LOST in each.status for each in lags):
                 self.found.exit_code = worst_exit_code(self.found.exit_code, EXIT_FINDINGS)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.output import filled
 from rmqtool.read.body_pattern import BodyPattern
-from rmqtool.table import Table, narrow_lines, narrower, tabulated_lines
+from rmqtool.table import BODY_ROOM, Table, narrow_lines, narrower, tabulated_lines
 from rmqtool.terminal import broken
 
 CHARACTERS = st.characters(min_codepoint=0x20, max_codepoint=0x7E) | st.sampled_from("…█▌▏")
@@ -204,6 +206,35 @@ def test_a_body_that_was_searched_shows_the_match() -> None:
     assert all(len(line) <= 40 for line in Table(("topic", "body"), width=40, sought=found).lines(rows))  # noqa: PLR2004
     assert Table(("topic", "body"), sought=found).lines(rows)[2].endswith(bodies[0])
     assert BodyPattern("s[o]uth").span_in("复south") == (1, 6)
+
+
+def test_a_searched_body_keeps_room_where_others_do_not() -> None:
+    """Tags and keys are cut, and numbers go, before the text that was found."""
+    rows = [ROWS[0] | {"keys": ["k" * 40], "tags": "t" * 40, "body": "a" * 90 + "south" + "b" * 90}]
+    for width in (60, 80):
+        table = Table(tuple(rows[0]), width=width, sought=BodyPattern("south").span_in)
+        line = table.lines(rows)[-1]
+        found = re.search(r"…a+southb+…", line)
+        assert found is not None and len(found[0]) >= BODY_ROOM and len(line) <= width
+
+
+def test_days_show_their_date_and_results_are_whole() -> None:
+    rows = [
+        {"topic": f"T{n}", "day_time": "2026-11-21T00:00:00.000+00:00", "result": "it no longer has a record"}
+        for n in range(2)
+    ]
+    lines = Table(("topic", "day_time", "result"), width=30).lines(rows)
+    text = " ".join(" ".join(lines).split())
+    assert "2026-11-21" in lines[-3] and "00:00:00" not in text and "…" not in text
+
+
+def test_a_column_that_is_blank_in_each_row_is_not_spelled_out() -> None:
+    rows: list[dict[str, object]] = [
+        {"found_by": "filler", "matched": [], "topic": f"T{n}", "body": "b" * 90} for n in range(2)
+    ]
+    table = Table(tuple(rows[0]), width=30)
+    table.lines(rows)
+    assert table.said_of_all() == ["found_by is filler"]
 
 
 def test_columns_of_a_query() -> None:

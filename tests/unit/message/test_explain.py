@@ -105,7 +105,7 @@ def test_a_blank_is_explained() -> None:
         ({"found": b"oops"}, "the property string cannot be read in full"),
         (
             {"found": b"TAGS\x01a\x02long\x01value\0\0"},
-            "the record ends in zeros: keys, tags or other properties were lost",
+            "the record ends in zeros: keys, tags or other properties may be lost",
         ),
     ],
 )

@@ -165,6 +165,18 @@ def test_thousands_of_hits_give_the_lines_of_single_ones(
         assert (found.code, found.err, found.out) == (plain.code, plain.err, plain.out), arguments
 
 
+def test_a_record_that_the_file_cuts_off(cases: Library, lookup: Lookup, tmp_path: Path) -> None:
+    """The bytes that are left are those of the file, and a line shows what can be read."""
+    store = cases.copy("ok_497_clean", tmp_path / "store")
+    second = sorted((store / "commitlog").iterdir())[1]
+    os.truncate(second, 600_000)
+    found = lookup(store, "--topic", "pub-Topic_Four", "--queue", "3", "--queue-offset", "149")
+    assert found.code == 3 and "does not fit into the 13114 bytes left in the file: " in found.err  # noqa: PLR2004
+    assert found.err.endswith(f"what can be read of it: rmqtool dump {store} --explain 1635462\n")
+    found = lookup(store, "plain", "--scan", "never")
+    assert "1 entry whose record is" in found.err
+
+
 def test_other_kinds(cases: Library, lookup: Lookup) -> None:
     """Each kind finds the message that the key has found."""
     store = cases.path(CLEAN)

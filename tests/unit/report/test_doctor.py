@@ -175,6 +175,15 @@ SITUATIONS: tuple[tuple[Callable[[Path], None], int, str], ...] = (
 )  # fmt: skip
 
 
+def test_damaged_properties_lead_to_what_is_left_of_them(cases: Library, capfd: Capture) -> None:
+    root = cases.path("bad_cl13_bad_properties")
+    main(["doctor", str(root), "--no-host", "--json"])
+    found = json.loads(capfd.readouterr().out)
+    (row,) = [row for row in found["results"] if row["name"] == "CL13"]
+    assert row["command"] == f"rmqtool dump {root} --explain {row['physical_offsets'][0]}"
+    assert main(shlex.split(row["command"])[1:]) == EXIT_FINDINGS
+
+
 @pytest.mark.parametrize(("damage", "percent", "wanted"), SITUATIONS)
 def test_a_small_terminal_shows_the_answer_and_one_next_command(
     damage: Callable[[Path], None],

@@ -330,6 +330,18 @@ def test_a_table_ends_with_messages_over_time(
     assert (total in shown.err) == is_there and "total" not in shown.out
 
 
+def test_topics_are_excluded(cases: Library, stats: Stats) -> None:
+    """As with the other commands; a group of an excluded topic is not called one without offsets."""
+    store = cases.path("ok_540_clean")
+    rows = stats(store, "--by", "topic", "--exclude-topic", "pub*", "--format", "jsonl").rows
+    assert rows and not any(row["topic"].startswith("pub") for row in rows)
+    found = stats(store, "--by", "group", "--exclude-topic", "pubTopicOne", "--format", "jsonl")
+    assert "pub_group_four" in {row["group"] for row in found.rows}
+    assert (
+        "pub_group_one" not in {row["group"] for row in found.rows} and "neither an offset" not in found.err
+    )
+
+
 def test_png_of_an_empty_selection(tmp_path: Path, small: Path, stats: Stats) -> None:
     """Nothing to draw is no error."""
     pytest.importorskip("matplotlib")
