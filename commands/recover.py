@@ -19,6 +19,7 @@ from rmqtool.commands.verdicts import (
     LOG_MISSING,
     config_that_ends,
     cure,
+    files_to_put_back,
     ledger_is_damaged,
     of_recover,
     of_repair,
@@ -193,7 +194,7 @@ def _show(
     output.write_object(found, recover_lines(own, check=explains, save=_save_command(store, found)))
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
-        first = _COPY_FIRST if found["config_lost"] else ""
+        first = _copy_first("config/" if found["config_lost"] else files_to_put_back(found))
         changes.note_next(output, given, change, recovery.refusals, *words, in_plan=_IN_PLAN, first=first)
     if recovery.is_partial:
         return EXIT_INPUT
@@ -259,7 +260,13 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     return EXIT_OK
 
 
-_COPY_FIRST = "if there is a copy of config/, copy it into the store and plan again; without one,"
+def _copy_first(what: str) -> str:
+    """Say that a copy of what is lost is better than the plan; empty if nothing is named."""
+    return (
+        f"if there is a copy of {what}, copy it into the store and plan again; without one," if what else ""
+    )
+
+
 _IN_PLAN = ("mode", "fill", "broker", "broker_heap")
 _LOST_SHOWN = 20
 _CHANGES_SHOWN = 10

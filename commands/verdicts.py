@@ -295,13 +295,21 @@ def _plan_sentences(found: Row) -> Iterator[str]:
     yield from _incomplete_sentence(found)
 
 
-def _put_back_sentence(found: Row) -> Iterator[str]:
-    """Yield that a slave or a backup may have the files of the log that are missing or too short."""
+def files_to_put_back(found: Row) -> str:
+    """The log files that are missing or too short, and of which messages are lost; empty for none."""
     paths = [row["path"] for row in found["actions"] if row["problem"] in ("CL20", "CL21")]
     paths = [path for path in dict.fromkeys(paths) if path.startswith("commitlog/")]
-    if paths and found["lost"]:
-        more = [f"{len(paths) - _FILES_NAMED} more"] if len(paths) > _FILES_NAMED else []
-        files, them = listed([*paths[:_FILES_NAMED], *more]), "it" if len(paths) == 1 else "them"
+    if not paths or not found["lost"]:
+        return ""
+    more = [f"{len(paths) - _FILES_NAMED} more"] if len(paths) > _FILES_NAMED else []
+    return listed([*paths[:_FILES_NAMED], *more])
+
+
+def _put_back_sentence(found: Row) -> Iterator[str]:
+    """Yield that a slave or a backup may have the files of the log that are missing or too short."""
+    files = files_to_put_back(found)
+    if files:
+        them = "them" if " and " in files else "it"
         yield (
             f"If a slave or a backup has {files}, put {them} back first and plan again: a slave's file has"
             " the same name and bytes."

@@ -233,7 +233,13 @@ def _next_texts(
         if is_store:
             see = "see what its start would do, and " if layout.ledger is None else ""
             what = f"before a broker starts, {see}repair the store"
-            yield f"{'to see the plan of a repair' if said else what}{copied}: {recover}"
+            if said:
+                is_rebuilt = any(
+                    (each.repair or "").startswith("rmqtool rebuild ") for each in present.values()
+                )
+                also = ", which includes what rebuild does" if is_rebuilt else ""
+                what = f"to see the plan of a repair{also}"
+            yield f"{what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
         may_end = is_store and is_unbounded and present.keys() & {"CF02", "RD10"}  # the configuration
@@ -241,7 +247,7 @@ def _next_texts(
         if costs:
             yield costs
         if line not in costs:
-            yield f"no command repairs this; what to do by hand: {line}"
+            yield f"recover cannot repair this; all steps: {line}"
         return
     if not is_store or not opened.is_local:
         return

@@ -494,9 +494,11 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
                 "loads them, but finds no key in them" if folder == "index" else "does not start with them"
             )
             settings = " and ".join(SIZES[attribute][0] for attribute in attributes)
+            fields = " and ".join(attributes)
             text = (
                 f"files of {folder} get the default size of {size}, a guess: a broker with another size"
                 f" {effect}.{hint} Name its broker.conf with --broker-conf, or a file with just {settings}"
+                f" (rmqtool info OTHER --json of a broker with the same settings shows them as {fields})"
             )
             yield folder, text
 

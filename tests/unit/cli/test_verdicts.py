@@ -427,7 +427,7 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert "the committed offsets of all groups are lost (CF08)" in verdict(out)
     assert (code, commands(out, "next")) == (1, [explains])
     code, out, err = run(capfd, "verify", root)
-    assert code == 1 and err.endswith(f"no command repairs this; what to do by hand: {explains}\n")
+    assert code == 1 and err.endswith(f"recover cannot repair this; all steps: {explains}\n")
     code, out, _ = run(capfd, "recover", root)
     assert (code, commands(out, "next")) == (1, [explains])
     code, out, _ = run(capfd, "doctor", root, "--no-host")

@@ -131,6 +131,21 @@ def test_a_sound_store_needs_nothing(cases: Library, capsys: pytest.CaptureFixtu
     assert "nothing to do" in out
 
 
+def test_a_copy_of_a_missing_log_file_is_better_than_the_plan(
+    cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line to apply the plan says so, for files that are missing and for those that are cut."""
+    root = cases.path("gap_cl20_missing_file")
+    _, out, err = run(capsys, root)
+    line = f"rmqtool recover {root}"
+    if "--broker-conf" in err:
+        line += " --broker-conf FILE"
+    first = "if there is a copy of commitlog/"
+    assert first in err and err.endswith(
+        f", copy it into the store and plan again; without one, to apply the plan: {line} --apply\n"
+    )
+
+
 def test_from_plan_to_undo(
     store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +471,7 @@ def test_sizes_that_nothing_tells_are_warned_of(
         "consumequeue": ("does not start with them", "mappedFileSizeConsumeQueue", "log"),
     }[name]
     assert f"a broker with another size {effect}. The {unusual} files here do not have the default" in warning
-    assert warning.endswith(f"or a file with just {settings}")
+    assert f"or a file with just {settings} (rmqtool info OTHER --json of a broker with" in warning
     for command in ("recover", "rebuild"):
         assert main([command, str(root)]) == EXIT_FINDINGS
         captured = capsys.readouterr()
