@@ -94,7 +94,7 @@ def doctor(
     settings of this host that explain a finding: unwritten pages, swap, read-ahead, mount, inodes,
     limits. Shows the worst finding first, and for each finding how certain it is and what happens if
     nothing is done. Ends with what it did not examine (verify checks all of it), and with the one command
-    to run next. The text fits 80 columns and 24 lines; --all shows all results in full. Nothing is
+    to run next. The text usually fits 80 columns and 24 lines; --all shows all results in full. Nothing is
     changed, and a broker may be using the store.
 
     Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 3 when something

@@ -141,9 +141,12 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
         yield from _omission_lines(found)
         yield from tail
         return
-    tail = ["", *_omissions_in_short(found), *tail]
+    unknown = ["", *_omissions_in_short(found)]
+    body = list(_worst(found, words, _LINES - len(head) - len(unknown) - len(tail)))
     yield from head
-    yield from _worst(found, words, _LINES - len(head) - len(tail))
+    yield from body
+    if len(head) + len(body) + len(unknown) + len(tail) <= _LINES or last is None:
+        yield from unknown  # less than the next command, which stays on the screen
     yield from tail
 
 

@@ -175,6 +175,16 @@ SITUATIONS: tuple[tuple[Callable[[Path], None], int, str], ...] = (
 )  # fmt: skip
 
 
+def test_the_next_command_stays_on_the_screen(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """What was not looked at gives way to it: the verdict on a lost config folder has eight lines."""
+    root = cases.copy("ok_533_clean", tmp_path / "broker-c")
+    shutil.rmtree(root / "config")
+    (root / "abort").touch()
+    main(["doctor", str(root), "--no-host"])
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 23 and lines[-1] == f"next      rmqtool recover {root}"
+
+
 def test_damaged_properties_lead_to_what_is_left_of_them(cases: Library, capfd: Capture) -> None:
     root = cases.path("bad_cl13_bad_properties")
     main(["doctor", str(root), "--no-host", "--json"])
