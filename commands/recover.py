@@ -191,7 +191,8 @@ def _show(
     found = with_times(recovery.row(), zone)
     explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
-    output.write_object(found, recover_lines(own, check=explains, save=_save_command(store, found)))
+    save, explain = _save_command(store, found), store.command("dump")
+    output.write_object(found, recover_lines(own, check=explains, save=save, explain=explain))
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
         first = _copy_first("config/" if found["config_lost"] else files_to_put_back(found))
@@ -217,7 +218,7 @@ def _of_own_versions(found: Row) -> Row:
 
 def _save_command(store: options.ProfiledStoreOptions, found: Row) -> str | None:
     """Return the command line that prints the first damaged records as JSON; all of them if they are few."""
-    offsets = [str(row["physical_offset"]) for row in _readable(found)[:_LOST_SHOWN]]
+    offsets = [str(row["physical_offset"]) for row in _whole(found["lost"])[:_LOST_SHOWN]]
     words = [word for offset in offsets for word in ("--offset", offset)]
     return store.command("lookup", *words, "--json") if words else None
 
@@ -276,6 +277,11 @@ _LOST_COLUMNS = (
 )  # fmt: skip
 _LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
 _READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
+_REMAINS_COLUMNS = (
+    "physical_offset", "topic", "queue_id", "queue_offset", "stored", "left", "tags", "keys", "uniq_key"
+)  # fmt: skip
+_REMAINS_ALWAYS = ("physical_offset", "topic", "queue_id", "queue_offset")
+_SAVED_SHOWN = 3
 _LOST_IF_KNOWN = ("queue_id", "queue_offset", "queues", "messages", "places", "from_time", "until_time")
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 
@@ -283,12 +289,18 @@ Row = dict[str, Any]
 
 
 def recover_lines(
-    found: Row, *, undo: str | None = None, check: str | None = None, save: str | None = None
+    found: Row,
+    *,
+    undo: str | None = None,
+    check: str | None = None,
+    save: str | None = None,
+    explain: str | None = None,
 ) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
-    explains what recover cannot repair. `save` prints the damaged records that the plan replaces.
+    explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
+    is the start of the line that shows one of which a part is left.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -304,7 +316,7 @@ def recover_lines(
 
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
-    yield from _lost_lines(found, save)
+    yield from _lost_lines(found, save, explain)
     yield from _change_lines(found)
     if found["warnings"] and not found["actions"]:
         yield ""
@@ -366,8 +378,8 @@ def _lost_in_short(found: Row) -> str:
 
 
 def _readable(found: Row) -> list[Row]:
-    """Return the lost records of which header and properties can still be read."""
-    return [row for row in found["lost"] if row["status"] is not None]
+    """Return the lost records of which something can still be read."""
+    return [row for row in found["lost"] if row["status"] is not None or row["remains"] is not None]
 
 
 def _mode_text(found: Row) -> str:
@@ -549,7 +561,7 @@ def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
 # What is lost, what changes
 
 
-def _lost_lines(found: Row, save: str | None) -> Iterator[str]:
+def _lost_lines(found: Row, save: str | None, explain: str | None) -> Iterator[str]:
     lost = found["lost"]
     if not lost:
         return
@@ -570,7 +582,7 @@ def _lost_lines(found: Row, save: str | None) -> Iterator[str]:
         yield f"... and {len(rows) - _LOST_SHOWN} more topics"
     if not few:
         yield "--format json shows each lost message, with queue and offsets"
-    yield from _readable_lines(found, save)
+    yield from _readable_lines(found, save, explain)
 
 
 def _lost_rows(lost: Sequence[Row]) -> list[Row]:
@@ -591,11 +603,50 @@ def _lost_rows(lost: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _readable_lines(found: Row, save: str | None) -> Iterator[str]:
-    """Yield which of the lost messages can still be read in part, and the command line that saves them."""
+def _readable_lines(found: Row, save: str | None, explain: str | None) -> Iterator[str]:
+    """Yield which of the lost messages can still be read in part, and the command lines that save them."""
     readable = _readable(found)
     if not readable:
         return
+    whole, partial = _whole(readable), [row for row in readable if row["status"] is None]
+    if whole:
+        yield from _whole_lines(whole, save)
+    if partial:
+        yield from _remains_lines(partial, explain)
+
+
+def _whole(rows: Sequence[Row]) -> list[Row]:
+    """Return the lost records that can be read as a whole."""
+    return [row for row in rows if row["status"] is not None]
+
+
+def _remains_lines(partial: Sequence[Row], explain: str | None) -> Iterator[str]:
+    """Yield what is left of records that cannot be read as a whole, and the command lines that save it."""
+    yield f"{'readable':<13}in part: {counted(len(partial), 'record')}; the plan overwrites what is left"
+    rows = []
+    for row in partial:
+        left = row["remains"]
+        parts = [name for name in ("header", "properties") if left[name]]
+        if left["body_bytes"]:
+            total = "" if left["body_length"] is None else f" of {left['body_length']}"
+            parts.append(f"{left['body_bytes']}{total} bytes of the body")
+        rows.append(row | {
+            "keys": " ".join(row["keys"] or ()), "tags": left["tags"], "left": ", ".join(parts),
+            "stored": left.get("store_time"),
+        })  # fmt: skip
+    names = [name for name in _REMAINS_COLUMNS if any(row[name] for row in rows) or name in _REMAINS_ALWAYS]
+    yield from Output.table_lines(rows[:_LOST_SHOWN], names)
+    if len(rows) > _LOST_SHOWN:
+        yield f"... and {len(rows) - _LOST_SHOWN} more (--format json shows all)"
+    for row in partial[:_SAVED_SHOWN] if explain is not None else ():
+        place = row["physical_offset"]
+        yield f"{'save first':<13}{explain} --explain {place} --body hex --json > damaged-{place}.json"
+    if explain is not None and len(partial) > _SAVED_SHOWN:
+        yield f"{'':<13}and so on with the other offsets"
+
+
+def _whole_lines(readable: Sequence[Row], save: str | None) -> Iterator[str]:
+    """Yield the lost records that can be read as a whole, and the command line that saves them."""
     what = counted(len(readable), "record")
     yield f"{'readable':<13}header and properties of {what}; status says what is damaged"
     rows = [row | {"keys": " ".join(row["keys"]), "status": " ".join(row["status"])} for row in readable]

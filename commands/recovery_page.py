@@ -116,7 +116,8 @@ The column of a version shows what a start of that version would do, computed fr
 Without `--broker` there are columns for the versions that may have written the store. The last column shows
 the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound messages after it. The
 line `save first` saves what can be read of the damaged message in a file for a person to read, who may send
-the message again. `append` refuses its rows: a damaged message is not stored as if it were sound.
+the message again. `append` refuses its rows: a damaged message is not stored as if it were sound. Of a record
+that lacks its start or its end, recover says which parts are left, and `rmqtool dump --explain` prints them.
 `--json` prints everything for programs. `--write-plan FILE` saves the plan.
 `--apply --plan FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -124,7 +124,7 @@ def verify(
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
-        texts += _of_fillers(report, store)
+        texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
         texts += _next_texts(opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded)
     for text in texts:
@@ -203,6 +203,19 @@ def _lost_as_a_whole(opened: Store, present: dict[str, Problem]) -> Iterator[str
         yield LOG_NOT_FOUND
     if is_folder_lost(opened.layout):
         yield config_lost_sentence(present)
+
+
+_LEFT_READ = 20  # damaged places of which it is found out whether something can be read
+
+
+def _left(opened: Store, store: options.StoreOptions, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield that damaged records can be read in part, and the command line that shows the first of them."""
+    places = list(dict.fromkeys(start for start, _ in ranges))[:_LEFT_READ]
+    found = [place for place in places if opened.find(place) is not None or opened.remains(place) is not None]
+    if found:
+        several = "" if len(found) == 1 else f" (of {len(found)} such records the first)"
+        line = store.command("dump", "--explain", str(found[0]))
+        yield f"a part of a damaged record can still be read{several}: {line}"
 
 
 def _next_texts(

@@ -8,6 +8,6 @@ between records.
 __all__ = [
     "arriving", "commit_log", "compiled", "crc", "damage", "dispatch", "dispatch_kernel", "events",
     "frame_kernel", "frames", "intrinsics", "key_match", "log_files", "log_heads", "point_read",
-    "properties", "python_scan", "rocksdb_block_kernel",
+    "properties", "python_scan", "remains", "rocksdb_block_kernel",
     "scan_cache", "segments", "store_intrinsics", "string_ranges",
 ]  # fmt: skip

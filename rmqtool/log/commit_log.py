@@ -30,12 +30,14 @@ from rmqtool.log.events import (
 from rmqtool.log.log_files import LogFiles
 from rmqtool.log.log_heads import heads_of_file, is_blank, reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
+from rmqtool.log.remains import Remains, remains_of
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
 
 _READ_AHEAD = 4096  # most records are smaller
 _PLAIN_BYTES = 256 << 10  # passed in plain Python: less is not worth loading the compiled walk
+REMAINS_MAX = 16 << 20  # more than any broker takes for one message
 _HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
 
 
@@ -142,6 +144,24 @@ class CommitLog(LogFiles):
                 "the file has become shorter", path=file.path, physical_offset=stored.physical_offset
             )
         return data
+
+    def remains(self, physical_offset: int, size: int, topic: str) -> Remains | None:
+        """What is left of a record that `read` cannot read; None if nothing is, or if it is too large.
+
+        Args:
+            physical_offset: of the record.
+            size: of the record, bytes, as its unit says.
+            topic: of the record, as its queue says.
+
+        Raises:
+            UnreadableError: the file cannot be read.
+        """
+        file = self.file_of(physical_offset)
+        if file is None or size > REMAINS_MAX:
+            return None
+        position = physical_offset - file.file_from_offset
+        data = self._open_files.read_listed(file.path, position, min(size, file.size - position))
+        return remains_of(data, physical_offset, position, size, topic)
 
     def _read(self, file: StoreFile, position: int) -> Message | int:
         """The record at `position` of `file`, or the size that a blank there states."""

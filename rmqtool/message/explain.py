@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqtool import times
 from rmqtool.errors import FormatError
@@ -19,6 +19,9 @@ from rmqtool.formats import body, ledger, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 from rmqtool.formats.parts import Part
 from rmqtool.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from rmqtool.log.remains import Remains
 
 HEX_LIMIT = 16  # most bytes shown of one row; bodies and property strings have a row for every part
 _HEX_CUT = 12  # bytes shown of a longer row
@@ -91,10 +94,46 @@ def explain_record(
         return _explain_blank(view, physical_offset, len(view) if left is None else left)
     spell = _Spelling(tz, physical_offset)
     fields, values, stopped = _read(message.RECORD, view, physical_offset, spell)
+    fields += _cut_body(fields, values, view, physical_offset)
     problems = [] if stopped is None else [stopped]
     problems += _record_problems(fields, values, physical_offset, complete=stopped is None)
     parts = _with_parts(_with_crc(fields, values), stopped is None, body_shown)
     return Explanation(tuple(parts), tuple(problems))
+
+
+def explain_remains(
+    data: bytes | memoryview,
+    physical_offset: int,
+    found: Remains,
+    *,
+    body_shown: int | None = BODY_SHOWN,
+) -> Iterator[ExplainedField]:
+    """The end of a record whose header is lost: what is left of its body, topic and properties.
+
+    Args:
+        data: the bytes of the whole record.
+        physical_offset: of the record.
+        found: what is left of it.
+        body_shown: bytes of each part of the body that get rows of their own; None: all.
+    """
+    view = bytes(data)
+    texts = {field.name: field.text for field in fields_of(message.RECORD)}
+    for start, stop in found.body:
+        part = view[start:stop]
+        field = ExplainedField(
+            physical_offset + start, "body", part, f"{len(part)} bytes are left", texts["body"]
+        )
+        yield field
+        yield from _body_lines(field, len(part) if body_shown is None else body_shown)
+    if found.topic_at is None or found.properties is None:
+        return
+    at = view.index(found.topic, found.topic_at)
+    yield ExplainedField(physical_offset + at, "topic", found.topic, _text(found.topic), texts["topic"])
+    at += len(found.topic) + 2
+    value = f"{len(found.properties)} bytes"
+    field = ExplainedField(physical_offset + at, "properties", found.properties, value, texts["properties"])
+    yield field
+    yield from _pieces(field)
 
 
 def explain_structure(
@@ -129,6 +168,19 @@ def _read(
         value = spell(subcon.name, values)
         fields.append(ExplainedField(offset + start, subcon.name, part, value, texts[subcon.name]))
     return fields, values, None
+
+
+def _cut_body(
+    fields: list[ExplainedField], values: dict[str, Any], data: bytes, physical_offset: int
+) -> Iterator[ExplainedField]:
+    """What is left of a body that the end of the file cuts off, if the header belongs to a record here."""
+    if not fields or fields[-1].name != "body_length" or values["physical_offset"] != physical_offset:
+        return
+    start, length = fields[-1].offset + len(fields[-1].data), values["body_length"]
+    left = data[start - physical_offset :]
+    if values["magic"] in message.VERSION_BY_MAGIC and len(left) < length < values["total_size"]:
+        text = next(field.text for field in fields_of(message.RECORD) if field.name == "body")
+        yield ExplainedField(start, "body", left, f"{len(left)} of {length} bytes are left", text)
 
 
 def _explain_blank(data: bytes, physical_offset: int, left: int) -> Explanation:

@@ -12,6 +12,7 @@ __all__ = [
     "consumer_offsets",
     "coverage",
     "delay_levels",
+    "delay_loss",
     "delivered",
     "due_times",
     "fillers",

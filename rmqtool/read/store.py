@@ -38,6 +38,7 @@ from rmqtool.storage.profile import Profile, WrittenBy, named, written_by
 from rmqtool.storage.storage import StoragePath
 
 if TYPE_CHECKING:
+    from rmqtool.log.remains import Remains
     from rmqtool.storage.lock import LockState
 
 __all__ = [
@@ -345,6 +346,20 @@ class Store:
         except (FormatError, UnreadableError):
             return None
         return found if isinstance(found, StoredMessage) else None
+
+    def remains(self, physical_offset: int) -> Remains | None:
+        """What is left of the damaged record that a unit has at a physical offset; None if nothing is."""
+        for (topic, _), queue in self.queues.items():
+            try:
+                unit = queue.before(physical_offset)
+                if unit is None or unit.physical_offset != physical_offset:
+                    continue
+                found = self.commit_log.remains(physical_offset, unit.size, topic)
+            except (FormatError, UnreadableError):  # whoever needs the queue, or the log, reports it
+                continue
+            if found is not None:
+                return found
+        return None
 
     def get_by_id(self, offset_msg_id: str) -> StoredMessage | None:
         """The message with an offset message id; its host is not compared, as in the broker.

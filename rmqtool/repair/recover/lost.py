@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
+from rmqtool.formats import properties
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import RowFormat, message_row
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 READ_MAX = 1000
 """So many lost records are read, the first of the log."""
+_BYTES_MAX = 256 << 20  # of records that are read for what is left of them
 _FORM = RowFormat(body="none", names=("status", "keys", "uniq_key"))
 
 
@@ -23,14 +25,47 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
     """The lost records, with keys and unique key of the first `READ_MAX` of which the head is whole.
 
     `status` has the codes of what is damaged, as in `dump`, or `ok` for a sound record that is given up. It
-    is None if no record can be read there.
+    is None if no record can be read there. Then `remains` says what is left of it, and keys and unique key
+    are those of its end.
     """
     rows = [_row(record) for record in lost]
+    left = _BYTES_MAX
     for row, record in islice(zip(rows, lost, strict=True), READ_MAX):
         found = _read(store, record)
         if found is not None:
             row |= message_row(found.message, found.physical_offset, found.file, _FORM)
+        elif record.count == 1 and record.topic is not None and record.size <= left:
+            left -= record.size
+            row |= _remains(store, record, record.topic)
     return rows
+
+
+def _remains(store: Store, record: LostRecord, topic: str) -> dict[str, Any]:
+    """The values of a row that say what is left of a record; none if nothing is."""
+    if record.known_from not in ("unit", "header"):
+        return {}  # its size is not known
+    try:
+        found = store.commit_log.remains(record.physical_offset, record.size, topic)
+    except InputError:
+        return {}  # salvage has reported what is there
+    if found is None:
+        return {}
+    values = properties.decode(found.properties) if found.properties is not None else {}
+    head = found.head or {}
+    row: dict[str, Any] = {
+        "remains": {
+            "header": found.head is not None,
+            "born_timestamp_ms": head.get("born_timestamp"),
+            "store_timestamp_ms": head.get("store_timestamp"),
+            "body_bytes": found.body_bytes,
+            "body_length": found.body_length,
+            "properties": found.properties is not None,
+            "tags": values.get(properties.TAGS),
+        }
+    }
+    if values:
+        row |= {"keys": properties.keys_of(values), "uniq_key": values.get(properties.UNIQ_KEY)}
+    return row
 
 
 def _read(store: Store, record: LostRecord) -> StoredMessage | None:
@@ -61,4 +96,5 @@ def _row(record: LostRecord) -> dict[str, Any]:
         "status": None,
         "keys": None,
         "uniq_key": None,
+        "remains": None,
     }

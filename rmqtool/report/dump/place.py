@@ -12,7 +12,13 @@ from dataclasses import replace
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import ledger, message
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
-from rmqtool.message.explain import BODY_SHOWN, Explanation, explain_record, explain_structure
+from rmqtool.message.explain import (
+    BODY_SHOWN,
+    Explanation,
+    explain_record,
+    explain_remains,
+    explain_structure,
+)
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
@@ -38,7 +44,8 @@ def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanat
     event = event_at(store, file, physical_offset)
     try:
         with closing(open_source(file.path)) as source:
-            return _explain(source, file, event, physical_offset, form)
+            found = _explain(source, file, event, physical_offset, form)
+            return _with_remains(store, source, file, found, physical_offset, form)
     except UnreadableError:
         raise
     except OSError as error:
@@ -62,8 +69,7 @@ def _explain(
         start = physical_offset
     position = start - file.file_from_offset
     data = source.read(position, min(file.size - position, _EXPLAIN_LIMIT))
-    shown = {"none": 0, "hex": None}.get(form.body, BODY_SHOWN)
-    found = explain_record(data, start, form.tz, left=file.size - position, body_shown=shown)
+    found = explain_record(data, start, form.tz, left=file.size - position, body_shown=_body_shown(form))
     if start == physical_offset:
         return found
     what = "record" if isinstance(event, StoredMessage) else "blank"
@@ -71,6 +77,28 @@ def _explain(
     if is_bad:
         note = f"offset {physical_offset} is inside bytes without a sound record, from {start} on"
     return replace(found, note=note)
+
+
+def _body_shown(form: RowFormat) -> int | None:
+    return {"none": 0, "hex": None}.get(form.body, BODY_SHOWN)
+
+
+def _with_remains(
+    store: Store,
+    source: ByteSource,
+    file: StoreFile,
+    found: Explanation,
+    physical_offset: int,
+    form: RowFormat,
+) -> Explanation:
+    """The explanation of damage, with the end of the record that a queue has at this offset."""
+    left = store.remains(physical_offset) if found.problems else None
+    if left is None or left.head is not None:  # the fields of the header are shown already
+        return found
+    data = source.read(physical_offset - file.file_from_offset, left.size)
+    more = explain_remains(data, physical_offset, left, body_shown=_body_shown(form))
+    note = f"the header of the record is lost; its unit says that it ends at {physical_offset + left.size}"
+    return replace(found, fields=(*found.fields, *more), note=note)
 
 
 def _entry_header(

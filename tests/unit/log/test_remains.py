@@ -1,0 +1,162 @@
+"""What is left of a record of which bytes are lost: only what is certain, in recover, verify and dump."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool import NewMessage, Store
+from rmqtool.cli import main
+from rmqtool.formats import message as form
+from rmqtool.formats import properties
+from rmqtool.log.remains import Remains, remains_of
+from rmqtool.write.store_writer import StoreWriter
+
+PAGE = 4096
+HEAD = form.HEAD_SIZE_V4
+BODY = bytes(range(1, 256)) * 60  # without zeros
+SIZES: dict[str, Any] = {"commit_log_file_size": 1 << 20, "consume_queue_file_size": 20_000}
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three messages; the second one has a long body."""
+    root = tmp_path / "store"
+    with StoreWriter.create(root, auto_create_queues=1, **SIZES) as writer:
+        for number, body in enumerate((b"first", BODY, b"last")):
+            writer.put(
+                NewMessage("T", body, tags="A", keys=[f"k{number}"], queue_id=0, uniq_key=f"U{number}")
+            )
+    return root
+
+
+def record_of(root: Path) -> tuple[int, bytes]:
+    """The place and the bytes of the second record."""
+    with Store.open(root) as opened:
+        found = list(opened.messages())[1]
+        return found.physical_offset, opened.commit_log.bytes_of(found)
+
+
+def change(root: Path, start: int, data: bytes) -> None:
+    """Write bytes into the only file of the log."""
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(start)
+        file.write(data)
+
+
+def left(root: Path, place: int, data: bytes) -> Remains | None:
+    """What is left of the record with these bytes, of a record with all of them."""
+    return remains_of(data, place, place, len(record_of(root)[1]), "T")
+
+
+def test_a_record_that_is_cut(store: Path) -> None:
+    """Header and the start of the body; of a shorter header nothing."""
+    place, data = record_of(store)
+    found = left(store, place, data[:5000])
+    assert found is not None and found.head is not None and found.properties is None
+    assert (found.body, found.body_length) == (((HEAD, 5000),), len(BODY))
+    assert found.head["queue_offset"] == 1 and found.head["store_timestamp"] > 0
+    assert left(store, place, data[: HEAD - 1]) is None
+
+
+def test_a_record_whose_start_is_zeros(store: Path) -> None:
+    """Topic, properties and the end of the body."""
+    place, data = record_of(store)
+    found = left(store, place, bytes(5000) + data[5000:])
+    assert found is not None and found.head is None and found.properties is not None
+    assert found.body == ((5000, HEAD + len(BODY)),) and found.body_length is None
+    assert properties.decode(found.properties)["UNIQ_KEY"] == "U1"
+
+
+def test_a_page_of_zeros_in_the_middle(store: Path) -> None:
+    """All but the page; it lies where the file has its pages, not the record."""
+    place, data = record_of(store)
+    start = -place % PAGE + PAGE
+    found = left(store, place, data[:start] + bytes(PAGE) + data[start + PAGE :])
+    assert found is not None and found.head is not None and found.properties is not None
+    assert found.body == ((HEAD, start), (start + PAGE, HEAD + len(BODY)))
+    assert found.body_bytes == len(BODY) - PAGE
+
+
+def test_a_header_that_is_damaged(store: Path) -> None:
+    """The length of the body, which the place of the topic confirms, still says where the body begins."""
+    place, data = record_of(store)
+    found = left(store, place, data[:4] + b"XXXX" + data[8:])
+    assert found is not None and found.head is None and found.body == ((HEAD, HEAD + len(BODY)),)
+    length = HEAD - 4
+    found = left(store, place, data[:4] + b"XXXX" + data[8:length] + b"XXXX" + data[HEAD:])
+    assert found is not None and found.properties is not None
+    assert (found.body, found.body_length) == ((), None)
+
+
+@pytest.mark.parametrize(("start", "new"), [(28, b"\1"), (0, b"\1"), (84, b"\1"), (48 - 8, bytes(8))])
+def test_a_header_that_does_not_fit_is_not_believed(start: int, new: bytes, store: Path) -> None:
+    """Another offset, size or length of the body, or no time."""
+    place, data = record_of(store)
+    damaged = data[:start] + new + data[start + len(new) :]
+    found = left(store, place, damaged[:5000])
+    assert found is None
+
+
+def test_an_end_that_does_not_fit_is_not_believed(store: Path) -> None:
+    """The length of the properties is another, they are no text, or the topic is another."""
+    place, data = record_of(store)
+    zeros = bytes(5000)
+    at = data.rindex(b"\1T", 0, data.index(b"KEYS"))
+    for start, new in ((at + 3, b"\x7f"), (at + 6, b"\xff"), (at + 1, b"U")):
+        assert left(store, place, zeros + data[5000:start] + new + data[start + len(new) :]) is None
+    assert remains_of(zeros + data[5000:], place, place, len(data) + 1, "T") is None
+
+
+def test_recover_shows_and_saves_it(
+    store: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A row with its key and tag, and a line whose output has the bytes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    place, _ = record_of(store)
+    change(store, place, bytes(5000))
+    main(["recover", "store", "--format", "text"])
+    out = capsys.readouterr().out
+    assert "1 message is lost already (can be read in part)" in out
+    count = HEAD + len(BODY) - 5000
+    (row,) = [line for line in out.splitlines() if f"properties, {count} bytes of the body" in line]
+    assert row.split()[:4] == [str(place), "T", "0", "1"] and row.split()[-3:] == ["A", "k1", "U1"]
+    (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
+    command, _, name = save.partition(" > ")
+    assert name == f"damaged-{place}.json"
+    assert main(command.split()[1:]) == 1
+    fields = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    fields = fields[0] if isinstance(fields[0], list) else fields
+    assert {"properties.UNIQ_KEY": "U1", "properties.TAGS": "A"}.items() <= {
+        each["field"]: each["value"] for each in fields
+    }.items()
+    body = b"".join(bytes.fromhex(each["hex"]) for each in fields if each["field"].startswith("body."))
+    assert body == BODY[-count:]
+    main(["recover", "store", "--json"])
+    (row_,) = json.loads(capsys.readouterr().out)["lost"]
+    assert row_["status"] is None and (row_["keys"], row_["uniq_key"]) == (["k1"], "U1")
+    assert (row_["remains"]["header"], row_["remains"]["body_bytes"]) == (False, count)
+    main(["verify", "store", "--format", "jsonl"])
+    said = f"a part of a damaged record can still be read: rmqtool dump store --explain {place}"
+    assert said in capsys.readouterr().err
+    assert main(["recover", "store", "--apply"]) == 0
+
+
+def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
+    """Its last record has a header and the start of the body; dump shows the bytes that are there."""
+    place, _ = record_of(store)
+    os.truncate(store / "commitlog" / f"{0:020}", place + 5000)
+    assert main(["dump", str(store), "--explain", str(place), "--body", "hex", "--json"]) == 1
+    out = capsys.readouterr().out
+    fields = [json.loads(line) for line in out.splitlines()]
+    fields = fields[0] if isinstance(fields[0], list) else fields
+    (whole,) = [each for each in fields if each["field"] == "body"]
+    assert whole["value"] == f"{5000 - HEAD} of {len(BODY)} bytes are left"
+    body = b"".join(bytes.fromhex(each["hex"]) for each in fields if each["field"].startswith("body."))
+    assert body == BODY[: 5000 - HEAD]
