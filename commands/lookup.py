@@ -20,6 +20,7 @@ from rmqtool.commands.lookup_text import (
     PLACES_SHOWN,
     Filled,
     dead_texts,
+    groups_of_lost_texts,
     index_texts,
     missing_text,
     nothing_text,
@@ -420,6 +421,8 @@ class _Task:
                     words = ("dump", "--explain", str(error.physical_offset))
                     explain = command_on(self.store.layout, *words)
                     error.lines = [f"what can be read of it: {explain}"]
+            if trace:
+                self._note_lost(groups_of_lost_texts(self.store, request))
             raise
 
     def _messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
@@ -429,12 +432,13 @@ class _Task:
         looked = SearchReport()
         seen = _Damage(self.writer)
         filled = Filled(self.store, self.writer, request)
+        fillers: list[StoredMessage] = []
         with ExitStack() as stack:
             if trace:
                 found_hits = request.hits(self.store, looked, *self._shown_scans(stack))
                 count = self._write_traces(_noted(found_hits, filled), form, seen)
                 stack.close()
-                filled.search()
+                fillers = filled.search()
             else:
                 rows = self._rows(request, form, seen, looked, filled, stack)
                 rows = chain(rows, filled.rows(form, stack.close))
@@ -442,7 +446,14 @@ class _Task:
                 count -= len(filled.records)
         self._has_fillers = filled.has_ranges
         code = self._ending(request, looked, filled.left, count)
-        return worst_exit_code(seen.exit_code(), code, filled.report())
+        code = worst_exit_code(seen.exit_code(), code, filled.report())
+        if trace:
+            self._note_lost(groups_of_lost_texts(self.store, request, fillers))
+        return code
+
+    def _note_lost(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.writer.note(f"rmqtool: {text}")
 
     def _rows(
         self, request: Request, form: RowFormat, seen: _Damage, looked: SearchReport, filled: Filled,

@@ -7,8 +7,10 @@ would be wrong to say only that: each filler in the log may stand where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from rmqtool.commands.verdicts import PASSED_MEANS
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
 from rmqtool.output import Output
 from rmqtool.read.hits import NamesLeft
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.read.hits import Hit, SearchReport
     from rmqtool.read.lookup_request import Request
     from rmqtool.read.store import Store
+    from rmqtool.report.trace import GroupState
 
 _NAMES_SHOWN = 5
 _NAME_MAX = 200
@@ -31,6 +34,8 @@ _KINDS = {"any": "message id, unique key or key", "key": "key", "uniq_key": "uni
 _ROWS_SHOWN = 100
 _TABLE_ROWS_SHOWN = 3  # a person reads the sentence after the table
 _RANGES_SHOWN = 3
+_LOST_SHOWN = 3
+_GROUPS_SHOWN = 10
 _SEARCHED_BYTES = 4 << 30  # of a log: a walk of about a second if it is in memory
 
 
@@ -122,6 +127,70 @@ class Filled:
                 f"rmqtool: {counted(count, 'more filler')} in {counted(len(rest), 'other place')}"
             )
         return EXIT_FINDINGS if self._ranges else EXIT_OK
+
+
+def groups_of_lost_texts(
+    store: Store, request: Request, fillers: Sequence[StoredMessage] = ()
+) -> Iterator[str]:
+    """Yield a line for each group: whether it had passed a lost message whose queue offset is known.
+
+    Groups that had not passed it come first: they never receive it. `fillers` are those that stand at the
+    physical offsets that were looked up.
+    """
+    from rmqtool.report.trace import groups_of_lost
+
+    has_passed = False
+    for topic, queue_id, queue_offset in islice(_lost_places(store, request, fillers), _LOST_SHOWN):
+        found, unknown = groups_of_lost(store, topic, queue_id, queue_offset)
+        what = f"lost message {queue_offset} of queue {queue_id} of {shortened(topic)}"
+        found.sort(key=lambda each: each.passed is True)
+        has_passed = has_passed or any(each.passed for each in found)
+        for each in found[:_GROUPS_SHOWN]:
+            yield f"{what}: {_state_text(each)}"
+        if len(found) > _GROUPS_SHOWN:
+            rest = found[_GROUPS_SHOWN:]
+            passed = sum(each.passed is True for each in rest)
+            yield f"{what}: {counted(len(rest), 'more group')}, of which {passed} had passed it"
+        for text in unknown:
+            yield f"{what}: which groups had passed it is unknown: {text}"
+    if has_passed:
+        yield PASSED_MEANS
+
+
+def _state_text(each: GroupState) -> str:
+    if each.group is None:
+        return f"no group has an offset for topic {shortened(each.topic)}"
+    group = shortened(each.group)
+    if each.passed is None:
+        return f"never read from its queue by {group}"
+    return (
+        f"{'passed' if each.passed else 'not passed yet'} by {group}, whose offset is {each.committed_offset}"
+    )
+
+
+def _lost_places(
+    store: Store, request: Request, fillers: Sequence[StoredMessage]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield topic, queue id and queue offset of the lost messages that were looked up by their place."""
+    from rmqtool.formats.filler import is_filler
+    from rmqtool.read.fillers import lost_by
+
+    if request.kind == "offset":
+        for each in fillers:
+            message, first = each.message, each.message.queue_offset
+            yield from ((message.topic, message.queue_id, first + number) for number in range(lost_by(each)))
+        return
+    if request.kind != "queue_offset":
+        return
+    topic, queue_id = next(iter(request.selection.topics)), next(iter(request.selection.queues))
+    queue = store.queue(topic, queue_id)
+    for queue_offset in request.offsets if queue is not None else ():
+        unit = queue.unit(queue_offset) if queue is not None else None
+        if unit is None or unit.is_pre_blank or unit.physical_offset < store.commit_log.min_offset:
+            continue
+        stored = store.find(unit.physical_offset)
+        if stored is None or stored.status or is_filler(stored.message):
+            yield topic, queue_id, queue_offset
 
 
 def _kept(found: Iterator[StoredMessage], first: list[StoredMessage]) -> Iterator[StoredMessage]:

@@ -7,7 +7,7 @@
 A message keeps its UNIQ_KEY on its way through the broker's topics, so its records can be found.
 """
 
-from rmqtool.report.trace.outcome import FIELDS, Fate, message_fate, table_fields
+from rmqtool.report.trace.outcome import FIELDS, Fate, GroupState, groups_of_lost, message_fate, table_fields
 from rmqtool.report.trace.steps import unique_key
 
-__all__ = ["FIELDS", "Fate", "message_fate", "table_fields", "unique_key"]
+__all__ = ["FIELDS", "Fate", "GroupState", "groups_of_lost", "message_fate", "table_fields", "unique_key"]

@@ -310,11 +310,34 @@ def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> 
         is_for_groups = step.kind != "dead_letter" and not is_system_topic(message.topic)
         if is_known and is_for_groups and message.topic not in by_topic:
             yield GroupState(None, *place, None, None)
-        for group in sorted(by_topic.get(message.topic, ())):
-            committed = offsets[message.topic, group].get(message.queue_id)
-            yield GroupState(
-                group, *place, committed, None if committed is None else committed > message.queue_offset,
-            )  # fmt: skip
+        yield from _states(offsets, by_topic.get(message.topic, ()), place)
+
+
+def _states(
+    offsets: Offsets, groups: Iterable[str], place: tuple[str, int, int, int]
+) -> Iterator[GroupState]:
+    """The state of each group for a message at (topic, queue id, queue offset, physical offset)."""
+    topic, queue_id, queue_offset, _ = place
+    for group in sorted(groups):
+        committed = offsets[topic, group].get(queue_id)
+        passed = None if committed is None else committed > queue_offset
+        yield GroupState(group, *place, committed, passed)
+
+
+def groups_of_lost(
+    store: Store, topic: str, queue_id: int, queue_offset: int
+) -> tuple[list[GroupState], list[str]]:
+    """Which groups have passed a message that is lost, by their committed offsets; and what is unknown.
+
+    If it is known that no group has an offset for its topic, there is one state, without a group.
+    """
+    offsets, unknown = known_offsets(store, needed=True)
+    place = topic, queue_id, queue_offset, -1
+    groups = [group for each, group in offsets if each == topic and not is_group_of_brokers(group)]
+    found = list(_states(offsets, groups, place))
+    if not found and not unknown and not is_system_topic(topic):
+        found = [GroupState(None, *place, None, None)]
+    return found, unknown
 
 
 FIELDS = (
