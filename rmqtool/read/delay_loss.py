@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
 
 MESSAGES_MAX = 1_000_000
-"""With more stored delayed messages nothing is examined: 1,000,000 need about 500 MB of memory."""
+"""With more stored delayed messages nothing is examined: 1,000,000 need 0.7 GB of memory."""
 
 
 class LevelProgress(NamedTuple):

@@ -10,6 +10,7 @@ Source: ScheduleMessageService#messageTimeUp, TimerMessageStore#convert.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from sys import intern
 from typing import NamedTuple
 
 from rmqtool.formats.properties import REAL_QID, REAL_TOPIC
@@ -107,22 +108,28 @@ def delivered(store: Store, waited: Iterable[Waited], log_end: int | None = None
 
     Raises: as `copies`.
     """
-    alike: dict[_Identity, list[tuple[int, int]]] = {}
+    left: dict[_Identity, list[tuple[int, int]]] = {}
     for each in waited:
         if each.uniq_key:
             identity = each.topic, each.queue_id, each.uniq_key, each.born_timestamp_ms, each.reconsume_times
-            alike.setdefault(identity, []).append((each.physical_offset, each.level))
-    left = {identity: sorted(places, reverse=True) for identity, places in alike.items()}
+            left.setdefault(identity, []).append((each.physical_offset, each.level))
+    for places in left.values():
+        places.sort(reverse=True)
+    of_levels = {
+        identity: tuple(places)
+        for identity, places in left.items()
+        if len(places) > 1 and len({level for _, level in places}) > 1
+    }
     found: dict[int, int] = {}
-    for copy in copies(store, {each[0] for each in alike}, {each[2] for each in alike}):
+    for copy in copies(store, {each[0] for each in left}, {each[2] for each in left}):
         if log_end is not None and copy.physical_offset >= log_end:
             break
-        places = left.get(copy[:5])
-        if places and places[-1][0] < copy.physical_offset:
-            found[places.pop()[0]] = copy.physical_offset
-    for identity, places in left.items():
-        if places and len({level for _, level in alike[identity]}) > 1:
-            for place, _ in alike[identity]:
+        remaining = left.get(copy[:5])
+        if remaining and remaining[-1][0] < copy.physical_offset:
+            found[remaining.pop()[0]] = copy.physical_offset
+    for identity, all_of_it in of_levels.items():
+        if left[identity]:
+            for place, _ in all_of_it:
                 found.pop(place, None)
     return found
 
@@ -144,6 +151,6 @@ def delayed_messages(store: Store) -> Iterator[Waited]:
             is_number = number.isascii() and number.isdecimal() and len(number) < 11
             if topic and is_number and topic not in HALF_TOPICS and _FOREIGN.isdisjoint(row["status"]):
                 yield Waited(
-                    row["queue_id"] + 1, row["queue_offset"], row["physical_offset"], topic, int(number),
-                    row["uniq_key"], row["born_timestamp_ms"], row["reconsume_times"],
+                    row["queue_id"] + 1, row["queue_offset"], row["physical_offset"], intern(topic),
+                    int(number), row["uniq_key"], row["born_timestamp_ms"], row["reconsume_times"],
                 )  # fmt: skip
