@@ -2,7 +2,8 @@
 
 Nothing is guessed. A header counts if it has a magic number, its own offset, the size that the unit says, and
 times. The end of a record counts if topic and properties, with their lengths, fill it to the byte at which
-the unit says that the record ends. Pages of zeros, and zeros at the start of the record, are lost bytes.
+the unit says that the record ends. Pages of zeros, and zeros at the start and at the end of the record, are
+lost bytes.
 
 Source: MessageDecoder; spec 01 section 2.
 """
@@ -61,8 +62,8 @@ def remains_of(data: bytes, physical_offset: int, position: int, size: int, topi
         topic: of the record, as its queue says.
     """
     data = data[:size]
-    zeros = list(_lost_ranges(data, position))
-    head = _head(data, physical_offset, size)
+    zeros = list(_lost_ranges(data, position, size))
+    head = _head(data[: zeros[0][0]] if zeros else data, physical_offset, size)
     after = zeros[-1][1] if zeros else 0
     end = _end(data, after, size, topic.encode()) if len(data) == size else None
     if head is not None and end is not None and head[1] + head[0]["body_length"] != end[0]:
@@ -81,14 +82,19 @@ def remains_of(data: bytes, physical_offset: int, position: int, size: int, topi
     return Remains(size, values, ranges, length, topic_at, topic.encode(), found)
 
 
-def _lost_ranges(data: bytes, position: int) -> Iterator[tuple[int, int]]:
-    """Zeros at the start, and whole pages of zeros of the file."""
+def _lost_ranges(data: bytes, position: int, size: int) -> Iterator[tuple[int, int]]:
+    """Zeros at the start, whole pages of zeros of the file, and zeros at the end of the record."""
     first = len(data) - len(data.lstrip(b"\0"))
+    last = len(data.rstrip(b"\0")) if len(data) == size else len(data)
+    if len(data) - last < form.BLANK_SIZE:
+        last = len(data)
     if first >= form.BLANK_SIZE:
         yield 0, first
-    for start in range(-position % PAGE, len(data) - PAGE + 1, PAGE):
+    for start in range(-position % PAGE, last - PAGE + 1, PAGE):
         if start >= first and data.count(0, start, start + PAGE) == PAGE:
             yield start, start + PAGE
+    if first <= last < len(data):
+        yield last, len(data)
 
 
 def _without(lost: list[tuple[int, int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -102,7 +108,7 @@ def _without(lost: list[tuple[int, int]], start: int, stop: int) -> Iterator[tup
 
 
 def _head(data: bytes, physical_offset: int, size: int) -> tuple[dict[str, Any], int] | None:
-    """The values of the header and its size."""
+    """The values of the header and its size; `data` ends where the first bytes are lost."""
     if len(data) < form.HEAD_SIZE_V4:
         return None
     layout = form.head_layout(_INTEGER.unpack_from(data, form.SYS_FLAG_OFFSET)[0])

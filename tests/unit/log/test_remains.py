@@ -103,6 +103,26 @@ def test_a_header_that_does_not_fit_is_not_believed(start: int, new: bytes, stor
     assert found is None
 
 
+def test_a_page_of_zeros_that_begins_in_the_header(store: Path) -> None:
+    """The fields in the page are zeros, which say nothing."""
+    place, data = record_of(store)
+    position = PAGE - 60  # of the record in its file: the page begins in the header
+    damaged = data[:60] + bytes(PAGE) + data[60 + PAGE :]
+    found = remains_of(damaged, place, position, len(data), "T")
+    assert found is not None and found.head is None and found.properties is not None
+    assert found.body == ((60 + PAGE, HEAD + len(BODY)),)
+    assert remains_of(damaged[:5000], place, position, len(data), "T") is None
+
+
+def test_zeros_to_the_end_of_the_record(store: Path) -> None:
+    """A page of zeros that reaches beyond it: the header counts only if it is before the zeros."""
+    place, data = record_of(store)
+    for start, body in ((5000, ((HEAD, 5000),)), (HEAD, ())):
+        found = left(store, place, data[:start] + bytes(len(data) - start))
+        assert found is not None and found.head is not None and found.body == body
+    assert left(store, place, data[: HEAD - 10] + bytes(len(data) - HEAD + 10)) is None
+
+
 def test_an_end_that_does_not_fit_is_not_believed(store: Path) -> None:
     """The length of the properties is another, they are no text, or the topic is another."""
     place, data = record_of(store)
