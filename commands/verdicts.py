@@ -143,7 +143,7 @@ def config_lost_sentence(codes: Iterable[str]) -> str:
     made = [name for code, name in CONFIG_FILES.items() if code in found and code in _MADE_AGAIN]
     cures = [f"recover makes {listed(made)} again"] if made else []
     if OFFSETS_LOST in found:
-        cures.append("reset-offset sets offsets, or groups skip messages or receive all again")
+        cures.append("reset-offset sets offsets, or groups skip or repeat messages")
     again = f" Without a copy, {'; '.join(cures)}." if cures else ""
     return (
         f"The folder config/ is missing{f' ({listed(lost)})' if lost else ''}: first of all, copy it from a"

@@ -54,7 +54,7 @@ def test_a_lost_folder_comes_first(
         "The folder config/ is missing (topics.json, consumerOffset.json, subscriptionGroup.json,"
         " delayOffset.json and timercheck): first of all, copy it from a backup, the old host or a slave."
         " Without a copy, recover makes topics.json, delayOffset.json and timercheck again; reset-offset sets"
-        " offsets, or groups skip messages or receive all again."
+        " offsets, or groups skip or repeat messages."
     )
     _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
     assert " ".join(out.split()).startswith(f"verdict {begins} Act now") and len(out.splitlines()) <= 23

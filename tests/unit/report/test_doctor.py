@@ -669,7 +669,7 @@ def test_all_errors_are_on_the_screen(cases: Library, tmp_path: Path, capfd: Cap
         shutil.rmtree(root / "config")
     main(["doctor", str(root), "--no-host"])
     lines = capfd.readouterr().out.splitlines()
-    count = int(re.search(r"Act now: (\d+) +error", " ".join(lines))[1])  # type: ignore[index]
+    count = int(re.search(r"Act now: +(\d+) +error", " ".join(lines))[1])  # type: ignore[index]
     blocks = [number for number, line in enumerate(lines) if line.startswith("ERROR, ")]
     assert len(blocks) + sum(line.startswith("also ") for line in lines) >= count > 1
     until = blocks[1] if len(blocks) > 1 else len(lines)
