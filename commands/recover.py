@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rmqtool.command_line import on_store
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.verdicts import (
@@ -191,8 +192,9 @@ def _show(
     found = with_times(recovery.row(), zone)
     explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
-    save, explain = _save_command(store, found), store.command("dump")
-    output.write_object(found, recover_lines(own, check=explains, save=save, explain=explain))
+    save, explain, keys = _save_command(store, found), store.command("dump"), _keys_text(store, found)
+    lines = recover_lines(own, check=explains, save=save, explain=explain, keys=keys)
+    output.write_object(found, lines)
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
         first = _copy_first("config/" if found["config_lost"] else files_to_put_back(found))
@@ -223,6 +225,26 @@ def _save_command(store: options.ProfiledStoreOptions, found: Row) -> str | None
     return store.command("lookup", *words, "--json") if words else None
 
 
+def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | None = None) -> str | None:
+    """Return how to see whether a key is that of a lost message: before the plan is done, or in its `backup`.
+
+    The plan takes the entries of lost messages out of the index. None if it does not.
+    """
+    of_index = [each for each in found["actions"] if each["path"].startswith("index/")]
+    paths = [each["path"] for each in of_index if each["kind"] in ("replace", "delete")]
+    if not found["lost"] or not paths:
+        return None
+    if backup is None:
+        line = store.command("lookup", "KEY")
+        return (
+            f"before --apply, {line} shows whether KEY may be that of a lost message; afterwards only the old"
+            " index does, which is then in the backup"
+        )
+    line = on_store(backup / "files" / paths[-1], "dump", "--topic", "TOPIC", "--key", "KEY")
+    more = f" ({counted(len(paths) - 1, 'more index file')} there)" if paths[1:] else ""
+    return f"whether KEY may be that of a lost message: {line}{more} shows an entry at its physical_offset"
+
+
 def _apply(
     store: options.ProfiledStoreOptions,
     request: Request | None,
@@ -249,7 +271,8 @@ def _apply(
     found = with_times(result.row(), zone)
     undo = None if result.backup is None else changes.undo_command(store, result.backup)
     check = store.command("verify") if result.backup is not None else None
-    output.write_object(found, recover_lines(found, undo=undo, check=check))
+    keys = _keys_text(store, found, result.backup)
+    output.write_object(found, recover_lines(found, undo=undo, check=check, keys=keys))
     return EXIT_OK
 
 
@@ -295,12 +318,14 @@ def recover_lines(
     check: str | None = None,
     save: str | None = None,
     explain: str | None = None,
+    keys: str | None = None,
 ) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
     explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
-    is the start of the line that shows one of which a part is left.
+    is the start of the line that shows one of which a part is left. `keys` says how to see whether a key is
+    that of a lost message.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -317,6 +342,8 @@ def recover_lines(
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
     yield from _lost_lines(found, save, explain)
+    if keys is not None:
+        yield f"{'keys':<13}{keys}"
     yield from _change_lines(found)
     if found["warnings"] and not found["actions"]:
         yield ""

@@ -195,6 +195,30 @@ def test_a_log_file_that_was_cut_is_filled(
     assert main(["verify", str(root), "--quiet"]) == 0, capsys.readouterr().out
 
 
+def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before by lookup, afterwards in the old index; the plan and the result say so."""
+    root = store_copy("ok_497_clean")
+    os.truncate(sorted((root / "commitlog").iterdir())[1], 600_000)
+    _, out, _ = run(capsys, root)
+    (keys,) = [line[13:] for line in out.splitlines() if line.startswith("keys ")]
+    line, rest = keys.split(" shows whether KEY may be that of a lost message; ")
+    line = line.removeprefix("before --apply, ")
+    assert rest == "afterwards only the old index does, which is then in the backup"
+    assert main(shlex.split(line.replace("KEY", "plain"))[1:]) == 1
+    assert "the index leads to offset 1701240, which has no sound record" in capsys.readouterr().err
+    _, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
+    (keys,) = [line[13:] for line in out.splitlines() if line.startswith("keys ")]
+    line = keys.partition(": ")[2].partition(" shows an entry at its physical_offset")[0]
+    words = shlex.split(line.replace("TOPIC", "pubTopicEight").replace("KEY", "plain"))
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["physical_offset"] == 1701240
+    main([*words[1:-1], "plainer"])
+    assert capsys.readouterr().out == ""
+    assert "\nkeys " not in run(capsys, root)[1]
+
+
 def test_the_undo_line_is_the_whole_command(
     store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
