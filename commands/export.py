@@ -116,8 +116,9 @@ class ExportOptions(Group):
         bool,
         typer.Option(
             "--spreadsheet",
-            help="Write CSV for Excel: with a UTF-8 byte order mark, and an apostrophe before text that looks"
-            " like a formula. append --input reads it back, but the apostrophes stay.",
+            help="Write CSV for Excel: with a UTF-8 byte order mark, an apostrophe before text that looks"
+            " like a formula or that Excel would change (00123, 1E5, 3-4), and times without an offset, in"
+            " --tz. append --input reads it back, but the apostrophes stay.",
         ),
     ] = False
     force: options.Replace = False
@@ -203,7 +204,12 @@ def export(
     writer, selection = shown.writer(), selected.selection(shown.tz)
     request = own.request(own.output, columns, shown.tz)
     if own.spreadsheet:
-        writer.note("rmqtool: --spreadsheet changes texts that start with = + - @: the file is not exact")
+        zone = "the local zone" if shown.tz is None else shown.tz
+        writer.note(
+            "rmqtool: --spreadsheet puts an apostrophe before texts that start with = + - @ or a tab, or that"
+            f" Excel would change, such as 00123, 1E5 and 3-4, and writes times in {zone}, without an offset:"
+            " the file is not exact"
+        )
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
@@ -213,6 +219,10 @@ def export(
             number = result.too_long_bodies
             what = "1 body is" if number == 1 else f"{number} bodies are"
             writer.note(f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters)")
+        if result.encoded_bodies:
+            number = result.encoded_bodies
+            what = "1 body is not text: it is" if number == 1 else f"{number} bodies are not text: they are"
+            writer.note(f"rmqtool: {what} in base64 (column body_encoding)")
         if result.messages:
             _note_delayed(opened, selection, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())

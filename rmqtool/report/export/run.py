@@ -31,7 +31,7 @@ from rmqtool.report.export.outputs import OutputTarget
 from rmqtool.report.export.records import LogBytes
 from rmqtool.report.export.request import ExportRequest, export_request, file_name, partitions
 from rmqtool.report.export.system import SystemColumn
-from rmqtool.report.export.text import too_long_bodies
+from rmqtool.report.export.text import encoded_bodies, too_long_bodies
 from rmqtool.report.export.writers import Compression, Format, Writer, new_writer
 from rmqtool.storage.claim import claimed
 from rmqtool.storage.output_guard import keep_out, real_path
@@ -56,6 +56,7 @@ class ExportResult:
         resumed: the output of the previous run, if it was found to be complete and counts.
         batch_records: the batch records among the messages: each is one row.
         too_long_bodies: bodies in a file for a spreadsheet that do not fit into a cell.
+        encoded_bodies: bodies in such a file that are not text.
     """
 
     messages: int = 0
@@ -65,6 +66,7 @@ class ExportResult:
     resumed: str | None = None
     batch_records: BatchRecords = field(default_factory=BatchRecords)
     too_long_bodies: int = 0
+    encoded_bodies: int = 0
 
 
 def run_export(
@@ -339,6 +341,7 @@ class _Unit:
         text = self._run.form.text
         if text is not None and text.spreadsheet:
             self._run.result.too_long_bodies += too_long_bodies(rows, text)
+            self._run.result.encoded_bodies += encoded_bodies(rows, text)
         if not request.partition_by:
             self._writer("").write(rows)
             return

@@ -32,6 +32,20 @@ _NO_SPACE = r"!-~\pL\pN"
 _ODD_IN_CSV = rf"^[^{_NO_SPACE}]|[^{_NO_SPACE}]$"
 _QUOTED_IN_CSV = (b",", b'"', b"\r", b"\n")
 _FORMULA = r"^[=+\-@\t\r\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]"
+_DATE = r"[0-9]{1,4}[-/.][0-9]{1,4}(?:[-/.][0-9]{1,4})?"
+_TIME = r"[0-9]{1,4}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.,][0-9]+)?)?(?: ?[ap]m?)?"
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_NUMBER = r"[0-9]+(?:[.,][0-9]*)*(?:e[+-]?[0-9]+)?%?"
+_CONVERTED = (
+    rf"(?i)^\s*(?:{_NUMBER}|{_DATE}(?: {_TIME})?|{_TIME}|[0-9]{{1,2}}[-/. ]?{_MONTH}(?:[-/. ]?[0-9]{{1,4}})?"
+    rf"|{_MONTH}[-/. ]?[0-9]{{1,4}}(?:,? ?[0-9]{{4}})?)\s*$"
+)
+"""Texts that a spreadsheet takes for a number, a date or a time."""
+_SHORT_INTEGER = r"^(?:0|[1-9][0-9]{0,14})$"
+"""Those of them that it shows and saves as they are: with 15 digits at most."""
 
 
 def as_texts(array: Any) -> pa.Array:
@@ -76,8 +90,9 @@ def _odd_rows(texts: pa.Array, held: Ranges) -> Any:
 
 
 def guarded(texts: pa.Array) -> pa.Array:
-    """Adds an apostrophe before texts that a spreadsheet would evaluate as formulas. This is lossy."""
-    return pc.if_else(_matches(texts, _FORMULA), joined("'", texts), texts)
+    """Adds an apostrophe before texts that a spreadsheet would evaluate or change. This is lossy."""
+    changed = pc.and_not(_matches(texts, _CONVERTED), _matches(texts, _SHORT_INTEGER))
+    return pc.if_else(pc.or_(_matches(texts, _FORMULA), changed), joined("'", texts), texts)
 
 
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
@@ -102,8 +117,8 @@ class TextForm:
         names: the columns, in order.
         tz: zone of the times; None is the local zone.
         shows_nulls: optional columns without a value are shown as null, as if requested by name.
-        spreadsheet: write CSV for Excel: with a byte order mark, and guarded cells that it would evaluate as
-            formulas.
+        spreadsheet: write CSV for Excel: with a byte order mark, guarded cells that it would evaluate or
+            change, and times that it takes for times, without an offset.
     """
 
     names: tuple[str, ...]
@@ -152,6 +167,13 @@ def too_long_bodies(batch: pa.RecordBatch, form: TextForm) -> int:
         return 0
     too_long = pc.greater(pc.utf8_length(texts_of(batch, BODY, form)), CELL_MAX)
     return int(pc.sum(too_long).as_py() or 0)
+
+
+def encoded_bodies(batch: pa.RecordBatch, form: TextForm) -> int:
+    """How many bodies are not text, and stand in the file in base64."""
+    if BODY not in form.names:
+        return 0
+    return int(pc.sum(pc.equal(as_texts(batch.column(ENCODING)), "base64")).as_py() or 0)
 
 
 def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
@@ -230,7 +252,8 @@ def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     if pa.types.is_integer(kind):
         return batch.column(name).cast(pa.string()).fill_null("")
     if pa.types.is_timestamp(kind):
-        return time_texts(batch.column(name), form.tz).fill_null("")
+        texts = time_texts(batch.column(name), form.tz).fill_null("")
+        return _of_spreadsheet(texts) if form.spreadsheet else texts
     is_json = pa.types.is_map(kind) or pa.types.is_list(kind) or name == SYSTEM
     texts = json_texts(batch, name, form) if is_json else texts_of(batch, name, form)
     if form.spreadsheet:
@@ -322,6 +345,11 @@ def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
     fractions = _thousandths().take(pa.array(seconds.thousandths))
     texts = joined(part(lambda text: text[:20]), fractions, part(lambda text: text[23:]))
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string())) if array.null_count else texts
+
+
+def _of_spreadsheet(texts: pa.Array) -> pa.Array:
+    """The times of `time_texts` as a spreadsheet reads them: 2026-11-21 08:50:33.180."""
+    return pc.replace_substring(pc.utf8_slice_codeunits(texts, 0, 23), "T", " ")
 
 
 # tables

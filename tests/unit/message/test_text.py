@@ -134,6 +134,22 @@ def test_spreadsheets_get_no_formulas(text: str) -> None:
     assert bytes(csv_lines(batch_of([row]), form)).decode() == f"-5,{guarded},{guarded}\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "is_changed"),
+    [("00123", True), ("0", False), ("7", False), ("123456789012345", False), ("1234567890123456", True),
+     ("1E5", True), ("12e-3", True), ("1.50", True), ("1,000", True), ("5%", True), (" 12 ", True),
+     ("3-4", True), ("2026-11-21", True), ("2026-11-21 08:50", True), ("08:50", True), ("1/2", True),
+     ("1.2.3", True), ("MAR1", True), ("1-Sept", True), ("may 5, 2026", True), ("Decoder7", False),
+     ("may", False), ("127.0.0.1:10911", False), ("ORDER_5", False), ("1E", False), ("5 apples", False),
+     ("7F000001000051AF", False), ("", False)],
+)  # fmt: skip
+def test_spreadsheets_change_no_numbers(text: str, is_changed: bool) -> None:
+    """What Excel takes for a number, a date or a time gets an apostrophe, unless it stays as it is."""
+    form = TextForm(("topic",), spreadsheet=True)
+    expected = csv_text("'" * is_changed + text)
+    assert bytes(csv_lines(batch_of([row_of(text)]), form)).decode() == f"{expected}\n"
+
+
 def test_asked_for_by_name_nulls_are_shown() -> None:
     row = row_of("T", body=None, body_encoding=None)
     form = TextForm(("properties_base64", "body"), shows_nulls=True)

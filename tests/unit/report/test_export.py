@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rmqtool.message.schema import arrow_schema
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.export.request import folder_of
+from rmqtool.times import format_time
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.exports import SMALL, Ran, append_numbered, kept, messages, ran, small_store
@@ -276,6 +278,22 @@ def test_spreadsheets(hostile: Path, run: Run, tmp_path: Path) -> None:
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8-sig"), newline="")))
     assert rows[1] == ["'=A", "'=1+1", "utf-8"]
     assert "not exact" in found.err
+
+
+def test_a_spreadsheet_has_times_and_says_which_bodies_are_not_text(run: Run, tmp_path: Path) -> None:
+    store, path = small_store(tmp_path / "s", 1), tmp_path / "a.csv"
+    with StoreWriter.open(store, reserve=False) as writer:
+        writer.put(NewMessage("T", b"\xff\xfe", queue_id=0))
+    found = run(store, "--output", path, "--spreadsheet", "--tz", "+02:00")
+    rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
+    with Store.open(store) as opened:
+        stored = [each.message.store_timestamp for each in opened.messages()]
+    zone = timezone(timedelta(hours=2))
+    wanted = [format_time(each, zone).replace("T", " ").removesuffix("+02:00") for each in stored]
+    assert [each["store_time"] for each in rows] == wanted and "writes times in +02:00, without" in found.err
+    assert "1 body is not text: it is in base64 (column body_encoding)" in found.err
+    found = run(store, "--output", tmp_path / "b.csv", "--spreadsheet", "--columns", "topic")
+    assert "base64" not in found.err and "in the local zone" in found.err
 
 
 def test_a_spreadsheet_with_long_bodies(run: Run, tmp_path: Path) -> None:
