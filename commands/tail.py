@@ -19,6 +19,7 @@ from rmqtool.times import parse_duration
 if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
+    from rmqtool.report.tail.follower import Follower
     from rmqtool.report.tail.start import StartPosition
     from rmqtool.report.tail.subscription import Subscription
 
@@ -119,7 +120,6 @@ def tail(
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         selection = _with_topics_of(opened, selection, group, retry=retry)
-        left_out = None if selected.topic else _note_of_retries(opened, selection, group)
         form = shown.row_format(opened, writer.fields)
         try:
             follower = open_tail(
@@ -135,17 +135,12 @@ def tail(
                 follower, form, seen.report, bulk=bulk, follow=follow, limit=selected.limit,
                 duration_ms=duration_ms,
             )  # fmt: skip
-            if left_out is not None and follow:
-                writer.note(left_out)
             count = writer.write_rows(rows, FIELDS, table_fields)
         except KeyboardInterrupt:
             if not follow:
                 raise
             return EXIT_OK
-        if follower.removed:
-            writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
-        if left_out is not None:
-            writer.note(left_out)
+        _note_unshown(opened, selection, None if selected.topic or follow else group, follower, writer)
         if not count and selected.limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
@@ -186,18 +181,21 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
     return replace(selection, topics=topics | {own} if retry else topics or {own})
 
 
-def _note_of_retries(store: Store, selection: Selection, group: str | None) -> str | None:
-    """Return a note on what the group receives besides, if its retry topic is not shown."""
+def _note_unshown(
+    store: Store, selection: Selection, group: str | None, follower: Follower, writer: Output
+) -> None:
+    """Note messages that were deleted unread, and what the group receives of its retry topic, if not shown."""
     from rmqtool.message.system_topics import RETRY_PREFIX
     from rmqtool.report.tail.start import sent_back
 
+    if follower.removed:
+        writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
     own = f"{RETRY_PREFIX}{group}"
     if group is None or own in selection.topics or not (count := sent_back(store, group)):
-        return None
+        return
     what = f"{counted(count, 'message')} of {shortened(own)}"
-    return (
-        f"rmqtool: the group also receives {what}, which {'is' if count == 1 else 'are'} shown with --retry"
-    )
+    are = "is" if count == 1 else "are"
+    writer.note(f"rmqtool: the group also receives {what}, which {are} shown with --retry")
 
 
 def _note_to(writer: Output) -> Callable[[str], None]:
