@@ -194,7 +194,6 @@ def export(
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.export.run import run_export
-    from rmqtool.report.export.text import CELL_MAX
 
     columns = own.names()
     if own.output is None:
@@ -204,25 +203,13 @@ def export(
     writer, selection = shown.writer(), selected.selection(shown.tz)
     request = own.request(own.output, columns, shown.tz)
     if own.spreadsheet:
-        zone = "the local zone" if shown.tz is None else shown.tz
-        writer.note(
-            "rmqtool: --spreadsheet puts an apostrophe before texts that start with = + - @ or a tab, or that"
-            f" Excel would change, such as 00123, 1E5 and 3-4, and writes times in {zone}, without an offset:"
-            " the file is not exact"
-        )
+        _note_spreadsheet(writer, shown.tz)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         _write_sums(result, writer)
-        if result.too_long_bodies:
-            number = result.too_long_bodies
-            what = "1 body is" if number == 1 else f"{number} bodies are"
-            writer.note(f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters)")
-        if result.encoded_bodies:
-            number = result.encoded_bodies
-            what = "1 body is not text: it is" if number == 1 else f"{number} bodies are not text: they are"
-            writer.note(f"rmqtool: {what} in base64 (column body_encoding)")
+        _note_bodies(result, writer)
         if result.messages:
             _note_delayed(opened, selection, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
@@ -234,6 +221,28 @@ def export(
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
+
+
+def _note_spreadsheet(writer: Output, tz: str | None) -> None:
+    """Note what --spreadsheet changes."""
+    zone = "the local zone" if tz is None else tz
+    writer.note(
+        "rmqtool: --spreadsheet puts an apostrophe before texts that start with = + - @ or a tab, or that"
+        f" Excel would change, such as 00123, 1E5 and 3-4, and writes times in {zone}, without an offset:"
+        " the file is not exact"
+    )
+
+
+def _note_bodies(result: ExportResult, writer: Output) -> None:
+    """Note which bodies Excel does not show as they are."""
+    from rmqtool.report.export.text import CELL_MAX
+
+    if number := result.too_long_bodies:
+        what = "1 body is" if number == 1 else f"{number} bodies are"
+        writer.note(f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters)")
+    if number := result.encoded_bodies:
+        what = "1 body is not text: it is" if number == 1 else f"{number} bodies are not text: they are"
+        writer.note(f"rmqtool: {what} in base64 (column body_encoding)")
 
 
 def _note_delayed(store: Store, selection: Selection, writer: Output) -> None:
