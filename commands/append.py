@@ -407,7 +407,8 @@ def append(
     that pauses are stored as soon as they arrive.
 
     A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a
-    new offset. Rows of blanks are skipped; rows of damaged messages are refused. The input does not
+    new offset. Rows of blanks are skipped; rows of damaged messages are refused. The first 16 such rows are
+    looked up in the index: a note says if the store already has some of them. The input does not
     state which delayed messages were already delivered: in a new store all delayed messages that are
     due are delivered again. Half messages and op records are stored too; standard error shows their number.
     An op record finishes the half messages at the queue offsets that it names. Copy both kinds
@@ -487,7 +488,10 @@ class _Task:
         started = time.monotonic()
         with self._input() as source, ExitStack() as afterwards, self._appending(source) as writer:
             source.complete = QueueChoice(writer, self._options.queue_by).of_batch
-            appender = InputAppender(writer, source, self._options.on_error, self._report)
+            appender = InputAppender(
+                writer, source, self._options.on_error, self._report,
+                lambda text: self._output.note(f"rmqtool: {text}"),
+            )  # fmt: skip
             self._last_row = appender.last_row
             afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
             appender.append()

@@ -9,8 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from rmqtool.command_line import on_store
 from rmqtool.errors import IllegalMessageError, RefusedError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.formats import properties
+from rmqtool.formats.index import key_text
+from rmqtool.formats.java import index_key_hash
 from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.index.index_file import open_index_files
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.profile import profile_named
 from rmqtool.write import opening
 from rmqtool.write.ingest.reader import Input, OnError, row_error
@@ -24,6 +30,8 @@ from rmqtool.write.topics import TopicTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmqtool.log.events import StoredMessage
+    from rmqtool.read.store import Store
     from rmqtool.write.store_writer import StoreWriter
     from rmqtool.write.table.appender import TableResult
     from rmqtool.write.table.schema import WrongRowError
@@ -107,7 +115,12 @@ class InputAppender:
     """Stores all rows of an input, fast; what was stored so far is in `result()`, also after an error."""
 
     def __init__(
-        self, writer: StoreWriter, source: Input, on_error: OnError, report: Callable[[RowError], None]
+        self,
+        writer: StoreWriter,
+        source: Input,
+        on_error: OnError,
+        report: Callable[[RowError], None],
+        note: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare for `append`.
 
@@ -116,9 +129,13 @@ class InputAppender:
             source: the input, with the same `on_error` and `report`; `QueueChoice.of_batch` completes it.
             on_error: what a row that the store does not take does.
             report: called for every row left out.
+            note: called before anything is stored if the store already has some of the first messages; None:
+                they are not looked up.
         """
         from rmqtool.write.table.appender import TableAppender
 
+        self._writer = writer
+        self._note = note
         self._source = source
         self._appender = TableAppender(
             writer, on_error=on_error, report=lambda error: report(self._found(error))
@@ -129,13 +146,13 @@ class InputAppender:
 
         Raises:
             RowError: a row that cannot be stored; the rows before it are.
-            InputError: the input cannot be read.
+            InputError: the input cannot be read, or with `note` the index.
             UnwritableError: the store cannot be written.
         """
         from rmqtool.write.table.schema import WrongRowError
 
         try:
-            self._appender.append(self._source.batches())
+            self._appender.append(self._with_note(self._source.batches()))
         except WrongRowError as error:
             raise self._found(error) from error
 
@@ -149,8 +166,72 @@ class InputAppender:
         count = done.rows + done.skipped
         return self._source.number_of(count - 1) if count else 0
 
+    def _with_note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; the first rows are looked up, as an input may be appended twice by mistake."""
+        for number, batch in enumerate(batches):
+            first = batch.slice(0, _LOOKED_UP)
+            if number == 0 and self._note is not None and any(_valid(first, "properties_bytes")):
+                with self._writer.read() as store:
+                    looked_up, places = stored_already(store, first)
+                if places:
+                    self._note(self._known_text(looked_up, places))
+            yield batch
+
+    def _known_text(self, looked_up: int, places: list[int]) -> str:
+        line = on_store(self._writer.root, "stats", "--duplicates")
+        again = f"{'it is' if len(places) == 1 else 'they are'} stored again: {line}"
+        what, where = f"{len(places)} of the first {looked_up} messages", f"the first at {places[0]}"
+        if looked_up == 1:
+            what, where = "the first message", f"at {places[0]}"
+        return f"the store already has {what} of the input, by unique key ({where}); {again}"
+
     def _found(self, error: WrongRowError) -> RowError:
         return row_error(error.reason, self._source.number_of(error.row), error.column)
+
+
+_LOOKED_UP = 16
+"""First rows of an input that are looked up: enough to notice a second run, at a few reads of the index."""
+
+
+_OF_A_NAME = ("topic", "properties_bytes", "reconsume_times")
+
+
+def stored_already(store: Store, batch: pa.RecordBatch) -> tuple[int, list[int]]:
+    """Which rows of a batch, taken over from another store, the store has, as far as its index files say.
+
+    A message is recognised by its topic, its unique key and its number of deliveries, as `diff` does.
+
+    Args:
+        store: opened for reading.
+        batch: of `table.schema`; rows without `properties_bytes` are new messages, and are not looked up.
+
+    Returns:
+        The number of rows with a unique key, and the physical offsets of those messages that the store has.
+    """
+    looked_up, places = 0, []
+    with OpenFiles() as files:
+        views = open_index_files(store.layout, files)
+        for row in batch.select([name for name in _OF_A_NAME if name in batch.schema.names]).to_pylist():
+            data = row.get("properties_bytes")
+            key = None if data is None else properties.decode(data).get(properties.UNIQ_KEY)
+            if key is None:
+                continue
+            looked_up += 1
+            wanted = row["topic"], key, row.get("reconsume_times") or 0
+            key_hash = index_key_hash(key_text(row["topic"], key))
+            offsets = (each for view in views for each in view.offsets(key_hash, lambda *why: None))
+            place = next((each for each in offsets if _name(store.find(each)) == wanted), None)
+            if place is not None:
+                places.append(place)
+    return looked_up, places
+
+
+def _name(stored: StoredMessage | None) -> tuple[str, str | None, int] | None:
+    if stored is None:
+        return None
+    found = stored.message
+    key = properties.decode(found.properties_bytes).get(properties.UNIQ_KEY)
+    return found.topic, key, found.reconsume_times
 
 
 def put_each(

@@ -172,7 +172,12 @@ def test_a_store_that_holds_every_message_of_the_other(parted: Pair, capfd: Capt
     first = next(line for line in lines if line.startswith("run "))
     again = re.sub(r"--to-offset \d+", "--limit 7", first[13:].split(" | ")[0]), first.split(" | ")[1]
     again_line = " | ".join(again).replace("rmqtool ", f"{shlex.quote(sys.executable)} -m rmqtool ")
-    subprocess.run(again_line, shell=True, check=True, capture_output=True, timeout=300)
+    done = subprocess.run(again_line, shell=True, check=True, capture_output=True, timeout=300)
+    assert re.search(
+        r"the store already has 7 of the first 7 messages of the input, by unique key \(the first at \d+\);"
+        rf" they are stored again: rmqtool stats {parted[0]} --duplicates\n",
+        done.stderr.decode(),
+    )
     main(["diff", *map(str, parted)])
     (said,) = [each for each in capfd.readouterr().out.splitlines() if "more than once" in each]
     assert said == (

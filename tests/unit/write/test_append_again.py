@@ -126,3 +126,38 @@ def test_wrong_rows_can_be_skipped_in_a_new_store(append: Callable[..., Result],
     path = written(tmp_path / "in.csv", [{"topic": "Orders", "body": None}, *GOOD])
     assert append(tmp_path / "s", "--create", *SMALL, "--input", path, "--on-error", "skip").code == 3
     assert bodies(tmp_path / "s") == [row["body"] for row in GOOD]
+
+
+def test_a_second_run_is_noticed(append: Callable[..., Result], tmp_path: Path) -> None:
+    """Messages that the store has, by topic, unique key and deliveries, are stored all the same."""
+    store = tmp_path / "s"
+
+    def rows(*names: tuple[str, str, int], taken_over: bool = True) -> Path:
+        lines = [
+            {"topic": topic, "body": "x", "queue_id": 0, "properties": {"UNIQ_KEY": key, "KEYS": "k"}}
+            | ({"physical_offset": number, "reconsume_times": times} if taken_over else {})
+            for number, (topic, key, times) in enumerate(names)
+        ]
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    old = [("T", f"U{number}", 0) for number in range(40)]
+    found = append(store, "--create", *SMALL, "--input", rows(*old))
+    assert (found.code, "already has" in found.err) == (0, False)
+    others = [("T", "U1", 1), ("Other", "U1", 0), ("T", "New", 0)]
+    for path in (rows(*others), rows(old[3], taken_over=False)):
+        found = append(store, "--create-topic", "--input", path)
+        assert (found.code, "already has" in found.err) == (0, False)
+    with Store.open(store) as opened:
+        places = [each.physical_offset for each in opened.messages()]
+    found = append(store, "--input", rows(("T", "Newer", 0), old[4], old[3]))
+    said = "the store already has 2 of the first 3 messages of the input, by unique key (the first at"
+    again = f"they are stored again: rmqtool stats {store} --duplicates"
+    assert f"rmqtool: {said} {places[4]}); {again}\n" in found.err
+    found = append(store, "--input", rows(old[7]))
+    said = (
+        f"the store already has the first message of the input, by unique key (at {places[7]}); it is stored"
+    )
+    assert (found.code, said in found.err) == (0, True)
+    assert len(bodies(store)) == len(places) + 4
