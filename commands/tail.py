@@ -184,7 +184,7 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
 def _note_unshown(
     store: Store, selection: Selection, group: str | None, follower: Follower, writer: Output
 ) -> None:
-    """Note messages that were deleted unread, and what the group receives of its retry topic, if not shown."""
+    """Note messages that were deleted unread, and those of the retry topic that are not shown."""
     from rmqtool.message.system_topics import RETRY_PREFIX
     from rmqtool.report.tail.start import sent_back
 
