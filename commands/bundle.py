@@ -175,6 +175,7 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
                 "host": found.host,
                 "not_looked_at": [[each.what, each.reason] for each in found.omissions],
             },
+            names_as_keys_in="detail",
         )  # fmt: skip
     except RmqtoolError as error:
         yield parts.Part("doctor.txt", "why doctor failed", error.in_one_line)

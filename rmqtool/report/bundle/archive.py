@@ -83,7 +83,7 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
     for part in made:
         content, path = part.content, part.name
         if redaction is not None:
-            content = redaction.value(content, keys=part.has_names_as_keys)
+            content = redaction.value(content, keys_in=part.names_as_keys_in)
         data = _bytes_of(content, path)
         if size + len(data) > BYTES_MAX:
             data = f"left out: {len(data)} bytes would exceed the {BYTES_MAX} of an archive\n".encode()

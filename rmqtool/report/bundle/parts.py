@@ -82,13 +82,14 @@ class Part:
         name: its path in the archive; the same for all stores.
         about: one sentence on what it holds.
         content: a value of JSON, rows, or text.
-        has_names_as_keys: objects in `content` have names of the store as keys.
+        names_as_keys_in: the member of `content` below which objects have names of the store as keys; "" is
+            all of `content`.
     """
 
     name: str
     about: str
     content: Any
-    has_names_as_keys: bool = False
+    names_as_keys_in: str | None = None
 
 
 def versions() -> Part:
@@ -189,7 +190,7 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
             text += "\n\n" + data.decode("utf-8", "backslashreplace")
         return Part(f"{name}.txt", "it cannot be parsed", text)
     document: Any = loaded.document
-    return Part(name, about, document if redaction is None else _known_only(document, redaction), True)
+    return Part(name, about, document if redaction is None else _known_only(document, redaction), "")
 
 
 def _known_only(value: Any, redaction: Redaction) -> Any:

@@ -144,23 +144,23 @@ class Redaction:
         """Whether a text, or each part of `TOPIC@GROUP`, is a registered or a built-in name."""
         return all(part in self._names or part in _KEPT for part in text.split("@"))
 
-    def value(self, value: Any, *, keys: bool) -> Any:
-        """A value of JSON with all texts in it replaced; with `keys` those of its objects too."""
-        return mapped(value, self.text, keys=keys)
+    def value(self, value: Any, *, keys_in: str | None) -> Any:
+        """A value of JSON with all texts in it replaced.
 
-
-def mapped(value: Any, change: Callable[[str], str], *, keys: bool) -> Any:
-    """A value of JSON with all its texts changed; with `keys` the keys of its objects too."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {
-            change(str(name)) if keys else str(name): mapped(each, change, keys=keys)
-            for name, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [mapped(each, change, keys=keys) for each in value]
-    return value
+        `keys_in`: the member below which the keys of objects are replaced too; "": everywhere; None: nowhere.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {
+                self.text(str(name)) if keys_in == "" else str(name): self.value(
+                    each, keys_in="" if name == keys_in else keys_in
+                )
+                for name, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.value(each, keys_in=keys_in) for each in value]
+        return value
 
 
 def names_of(store: Store, redaction: Redaction) -> None:

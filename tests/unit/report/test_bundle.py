@@ -25,7 +25,7 @@ from tests.support.stores import Library
 from tests.support.sweep import in_sweeps
 from tests.support.trees import unchanged
 
-STORES = ("ok_540_clean", "ok_540_small_ipv6", "bad_cf02_config_unreadable")
+STORES = ("ok_540_clean", "ok_540_small_ipv6", "bad_cf02_config_unreadable", "ok_533_expired")
 Bundle = Callable[..., tuple[Result, dict[str, bytes]]]
 
 
@@ -316,8 +316,10 @@ def test_names_are_replaced_where_they_stand_alone() -> None:
         " topic-3 ab"
     )
     value: Any = {"Orders": [{"x": "Orders"}, 5, None]}
-    assert redaction.value(value, keys=True) == {"topic-1": [{"x": "topic-1"}, 5, None]}
-    assert redaction.value(value, keys=False) == {"Orders": [{"x": "topic-1"}, 5, None]}
+    assert redaction.value(value, keys_in="") == {"topic-1": [{"x": "topic-1"}, 5, None]}
+    assert redaction.value(value, keys_in=None) == {"Orders": [{"x": "topic-1"}, 5, None]}
+    named: Any = [{"g": 1, "detail": {"x": {"g": 1}}}]
+    assert redaction.value(named, keys_in="detail") == [{"g": 1, "detail": {"x": {"group-1": 1}}}]
 
 
 def test_a_file_whose_names_cannot_be_found_is_left_out(
