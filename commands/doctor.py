@@ -51,7 +51,7 @@ Prometheus = Annotated[
     bool, typer.Option("--prometheus", help="Print metrics in the text format of Prometheus.")
 ]
 OutputFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--output",
         "-o",
@@ -66,6 +66,7 @@ Watch = Annotated[
         "--watch",
         metavar="SECONDS",
         min=1,
+        max=31_536_000,
         help="Examine the store again every SECONDS seconds, until interrupted.",
     ),
 ]
@@ -98,8 +99,9 @@ def doctor(
     changed, and a broker may be using the store.
 
     Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 3 when something
-    could not be read or is stored in a form rmqtool cannot read. With --nagios: 0 OK, 1 WARNING,
-    2 CRITICAL, 3 UNKNOWN.
+    could not be read or is stored in a form rmqtool cannot read; 4 when the file of --output would lie in the
+    store, or something other than a plain file has its name. With --nagios: 0 OK, 1 WARNING, 2 CRITICAL,
+    3 UNKNOWN.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:
         raise UsageError("--nagios, --prometheus, --json and --format exclude each other")
@@ -111,7 +113,8 @@ def doctor(
         raise UsageError("--nagios reports once", hint="the monitoring system repeats it")
     writer = shown.but(quiet=shown.quiet or nagios).writer(pages=watch is None)
     host = None if no_host else host_root or Path("/")
-    run = _Run(store, read_limit, scan.jobs, host, output, everything=all)
+    path = None if output is None else options.local_file(output, "--output")
+    run = _Run(store, read_limit, scan.jobs, host, path, everything=all)
     if nagios:
         return _nagios(run, writer)
     code = run.show(writer, prometheus=prometheus)
@@ -161,12 +164,14 @@ class _Run(NamedTuple):
         from rmqtool.read import kernels
         from rmqtool.report.doctor.examine import DEFAULT_READ_LIMIT, examine
         from rmqtool.report.doctor.host import look_at_host
+        from rmqtool.storage.durable import check_replaceable
         from rmqtool.storage.output_guard import keep_out
 
         limit = DEFAULT_READ_LIMIT if self.read_limit is None else self.read_limit
         with self.store.open(quiet=writer.quiet) as opened:
             if self.output is not None:
                 keep_out(opened.layout, self.output, "the file", location=opened.location.path)
+                check_replaceable(self.output)
             if opened.layout.commit_log and not kernels.are_cached():
                 writer.note(kernels.COMPILING)
                 kernels.load_kernels()

@@ -12,7 +12,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.doctor import command_line
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.errors import RefusedError, UsageError
+from rmqtool.errors import UsageError
 from rmqtool.terminal import counted, escape, format_size, shortened
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def report(
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error; 2 for a usage error; 3 when
     something could not be read or is stored in a form rmqtool cannot read: the
-    page says what is missing; 4 when the file exists and --force is not given, or it would lie in the store.
+    page says what is missing; 4 when the file exists and --force is not given, when something other than a
+    plain file has its name, or when it would lie in the store.
     """
     from rmqtool.report.summary.collect import summarize
     from rmqtool.storage.source import RateLimiter
@@ -83,13 +84,14 @@ def report(
 def _check(store: Store, path: Path, *, force: bool) -> None:
     """Raise an error for a file that cannot be written, before any work."""
     from rmqtool.report.export.new_file import check_new
+    from rmqtool.storage.durable import check_replaceable
     from rmqtool.storage.output_guard import keep_out
 
     keep_out(store.layout, path, "the file", location=store.location.path)
     if not force:
         check_new(path)
-    elif path.is_dir():
-        raise RefusedError("it is a folder", path=path, hint="name a file")
+    else:
+        check_replaceable(path)
 
 
 def _page(

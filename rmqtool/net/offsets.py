@@ -57,7 +57,7 @@ class CommittedOffsets:
         """The store's offsets, and over them those of the file.
 
         Raises:
-            RefusedError: the file lies in the store, or another run uses it.
+            RefusedError: the file lies in the store, is not a plain file, or another run uses it.
             FormatError: the file does not hold offsets.
             UnreadableError, UnwritableError: the file cannot be read, or not be written.
         """
@@ -69,6 +69,7 @@ class CommittedOffsets:
                 # A link is the file that it leads to. resolve() raises RuntimeError for links in a circle.
                 file = Path(os.path.realpath(file))
                 _check_outside(store, file)
+                durable.check_replaceable(file, "--offsets")
                 held.enter_context(claimed(file))
                 for key, queues in _read(file).items():
                     begin[key] = {**begin.get(key, {}), **queues}

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmqtool.errors import UnwritableError
+from rmqtool.errors import RefusedError, UnwritableError
 
 Data = bytes | bytearray | memoryview
 Name = Path | str
@@ -297,12 +297,32 @@ def write_new(
         os.close(descriptor)
 
 
+def check_replaceable(path: Path, option: str = "--output") -> None:
+    """Check that nothing is at `path`, or a plain file, which a new one may replace.
+
+    A rename would also replace `/dev/null`. A link counts as itself: `/dev/stdout` may lead to a plain file.
+
+    Raises:
+        RefusedError: a device, a pipe, a folder or a link is there.
+        UnwritableError: what is there cannot be examined.
+    """
+    with _explained("examine", path), suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise RefusedError(
+                "this is not a plain file and is not replaced",
+                path=path,
+                hint=f"{option} must name another file",
+            )
+
+
 def replace_file(path: Path, data: Data) -> None:
     """Replace a file that is not part of a store so that at every moment the old or the new one is complete.
 
     Raises:
+        RefusedError: see `check_replaceable`.
         UnwritableError: the file is then as it was.
     """
+    check_replaceable(path)
     new = path.with_name(f".rmqtool-{os.urandom(8).hex()}.new")
     write_new(new, data, like=path, own=True)
     try:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import fs
 
-from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError, UsageError
+from rmqtool.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.storage import durable as disk
 from rmqtool.storage.claim import claim_file
 from rmqtool.storage.remote_url import RemoteUrl, is_url, local_path, mask, parse
@@ -162,7 +162,7 @@ class OutputTarget:
             if self._kind != "objects":
                 self._filesystem.create_dir(folder, recursive=True)
             if self._kind == "local":
-                self._check_replaceable(path, name)
+                disk.check_replaceable(Path(path))
                 claim = claim_file(written, self.name_of(name))
             try:
                 # By default pyarrow compresses what has a name such as x.gz; the writers do that themselves.
@@ -172,15 +172,6 @@ class OutputTarget:
                 if claim is not None:
                     os.close(claim)
                 raise
-
-    def _check_replaceable(self, path: str, name: str) -> None:
-        """Raises RefusedError for a device, a pipe, or a link to one: these are not earlier exports."""
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise RefusedError(
-                    "this is not a plain file and is not replaced", path=self.name_of(name),
-                    hint="--output must name another file",
-                )  # fmt: skip
 
     def finish(self, draft: Draft) -> None:
         """Make the draft appear, replacing a file of its name. Raises UnwritableError."""

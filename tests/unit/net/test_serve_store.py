@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -153,6 +154,10 @@ def test_what_cannot_be_served_is_refused(cases: Library, tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to(path / "config")
     with pytest.raises(RefusedError), served(path, Options(offsets=tmp_path / "link" / "a.json")):
         pass
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RefusedError, match="not a plain file"):
+        with served(path, Options(offsets=tmp_path / "pipe")):
+            pass
     (tmp_path / "text").write_text("no offsets")
     with pytest.raises(FormatError), served(path, Options(offsets=tmp_path / "text")):
         pass

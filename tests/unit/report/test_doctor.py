@@ -484,9 +484,22 @@ def test_the_file_of_a_collector_is_replaced_as_a_whole(cases: Library, tmp_path
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_only_a_plain_file_is_replaced(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """`--output /dev/null` would rename a file over the device."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/null")
+    arguments = ["doctor", str(cases.path("ok_540_clean")), "--no-host", "--prometheus", "--output"]
+    for path in (pipe, link, tmp_path):
+        assert main([*arguments, str(path)]) == EXIT_REFUSED
+        assert "is not a plain file and is not replaced" in capfd.readouterr().err
+    assert pipe.is_fifo() and link.is_symlink() and sorted(tmp_path.iterdir()) == [link, pipe]
+
+
 @pytest.mark.parametrize(
     "options", ["--nagios --prometheus", "--nagios --format json", "--output x", "--nagios --watch 1",
-                "--no-host --host-root /", "--watch 0"],
+                "--no-host --host-root /", "--watch 0", "--watch 99999999999999999999",
+                "--prometheus --output ."],
 )  # fmt: skip
 def test_options_that_exclude_each_other(options: str, cases: Library) -> None:
     assert main(["doctor", str(cases.path("ok_540_clean")), *options.split()]) == EXIT_USAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -274,7 +275,12 @@ def test_an_existing_file_is_kept_unless_force(cases: Library, tmp_path: Path, c
     assert row["bytes"] == target.stat().st_size and page_of(target)
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
     (tmp_path / "folder").mkdir()
-    assert main(["report", str(root), "-o", str(tmp_path / "folder"), "--force"]) == EXIT_REFUSED
+    (tmp_path / "link").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "link", "pipe"):
+        assert main(["report", str(root), "-o", str(tmp_path / name), "--force"]) == EXIT_REFUSED
+        assert "is not a plain file and is not replaced" in capsys.readouterr().err
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo()
 
 
 def test_the_page_is_never_put_into_the_store(cases: Library, tmp_path: Path, capsys: Capture) -> None:
