@@ -163,6 +163,12 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
         with writer.progress("bundle", total) as bar:
             found = examine(store, jobs=jobs, progress=bar.advance)
         look_at_host(store, found)
+        if redaction is not None:
+            # Of topics that neither a configuration nor a queue has.
+            predictions = filter(None, (start.prediction for start in found.starts))
+            redaction.add(
+                "topic", sorted(found.topics.union(*(each.topics_abandoned for each in predictions)))
+            )
         damaged = sorted({offset for each in found.diagnoses for offset in each.physical_offsets})
         yield parts.Part("info.json", "the overview of rmqtool info", found.info)
         yield parts.Part(

@@ -126,6 +126,7 @@ class Examination:
         missed: how many messages expired before a group read them, by group.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
         config_lost: whether the whole folder config/ was lost.
+        topics: those of the records that were read; empty with `examine(walk=...)`, which passes them on.
     """
 
     info: dict[str, Any]
@@ -140,6 +141,7 @@ class Examination:
     lost: dict[str, int] = field(default_factory=dict)
     missed: dict[str, int] = field(default_factory=dict)
     config_lost: bool = False
+    topics: set[str] = field(default_factory=set)
 
     def add(self, more: Iterable[Diagnosis]) -> None:
         """Add diagnoses; the worst stay first."""

@@ -26,6 +26,7 @@ from rmqtool.check.verify import damaged_ranges, state, topics_at_stake, verify
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
@@ -201,7 +202,13 @@ def _log(
     bounds = verify_context.Bounds(limit_bytes=size if size < total else None)
     report = verify_context.Report()
     if walk is None:
-        yield from verify(store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, report=report)
+
+        def observe(file: StoreFile, frames: Frames) -> None:
+            found.topics.update(map(java_utf8_decode, frames.topics))
+
+        yield from verify(
+            store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, observe=observe, report=report
+        )
     else:
         found_by_walk = verify(
             store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, observe=walk.observe,

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_no_name_and_no_body_leaks(bundle: Bundle, cases: Library, name: str) ->
         for stored in store.messages(damage="skip"):
             body = bytes(stored.message.body or b"")
             assert len(body) < 8 or body[:12] not in data  # noqa: PLR2004
+
+
+def test_topics_that_only_the_log_has_do_not_leak(bundle: Bundle, store_copy: Callable[[str], Path]) -> None:
+    """As after the loss of config/ and of the queues, whose findings name the topics."""
+    path = store_copy("ok_533_expired")
+    names = {each for each in names_in(path) if "pub" in each}
+    for each in ("config", "consumequeue", "batchconsumequeue"):
+        shutil.rmtree(path / each, ignore_errors=True)
+    _, files = bundle(path, "--redact")
+    assert b"consumequeue/%RETRY%group-" in files["doctor.json"]
+    assert found_in(files["doctor.json"] + files["info.json"], names) == set()
 
 
 @pytest.mark.sweep
