@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,27 @@ def test_names_are_replaced_where_they_stand_alone() -> None:
     assert redaction.value(value, keys_in=None) == {"Orders": [{"x": "topic-1"}, 5, None]}
     named: Any = [{"g": 1, "detail": {"x": {"g": 1}}}]
     assert redaction.value(named, keys_in="detail") == [{"g": 1, "detail": {"x": {"group-1": 1}}}]
+
+
+def test_the_time_does_not_grow_with_the_number_of_names() -> None:
+    """20,000 topics in as many lines: one pattern of all names took 5 s, this takes 0.2 s."""
+    redaction = Redaction()
+    redaction.add("topic", [f"{number}_orders" for number in range(20_000)])
+    began = time.process_time()
+    for number in range(20_000):
+        assert redaction.text(f"consumequeue/{number}_orders/0") == f"consumequeue/topic-{number + 1}/0"
+    assert time.process_time() - began < 2  # noqa: PLR2004
+
+
+def test_all_foreign_names_are_replaced(bundle: Bundle, store_copy: Callable[[str], Path]) -> None:
+    """However many there are, and wherever they are listed."""
+    path = store_copy("ok_540_small_propcrc")
+    for name, count in (("a", 1), ("z", 20_001)):
+        (path / name).mkdir()
+        for number in range(count):
+            (path / name / f"Mine-{name}-{number}").touch()
+    _, files = bundle(path, "--redact")
+    assert b"Mine-" not in b"".join(files.values())
 
 
 def test_a_file_whose_names_cannot_be_found_is_left_out(
