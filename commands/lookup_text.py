@@ -179,6 +179,9 @@ def _lost_places(
         for each in fillers:
             message, first = each.message, each.message.queue_offset
             yield from ((message.topic, message.queue_id, first + number) for number in range(lost_by(each)))
+        for place in request.offsets if not fillers else ():
+            if store.find(place) is None:
+                yield from ((topic, queue_id, number) for topic, queue_id, number, _ in store.units_of(place))
         return
     if request.kind != "queue_offset":
         return

@@ -347,16 +347,27 @@ class Store:
             return None
         return found if isinstance(found, StoredMessage) else None
 
+    def units_of(self, physical_offset: int) -> Iterator[tuple[str, int, int, Unit | BatchUnit]]:
+        """(topic, queue id, queue offset, unit) of each unit that leads to a physical offset.
+
+        Queues that cannot be read are left out.
+        """
+        for (topic, queue_id), queue in self.queues.items():
+            try:
+                number = queue.number_after(physical_offset) - 1
+                unit = queue.by_number(number)
+            except (FormatError, UnreadableError):  # whoever needs the queue reports it
+                continue
+            if unit is not None and unit.physical_offset == physical_offset and not unit.is_pre_blank:
+                yield topic, queue_id, queue.queue_offset(number, unit), unit
+
     def remains(self, physical_offset: int) -> Remains | None:
         """What is left of the damaged record that a unit has at a physical offset; None if nothing is."""
-        for (topic, _), queue in self.queues.items():
+        for topic, _, _, unit in self.units_of(physical_offset):
             try:
-                unit = queue.before(physical_offset)
-                if unit is None or unit.physical_offset != physical_offset:
-                    continue
                 found = self.commit_log.remains(physical_offset, unit.size, topic)
-            except (FormatError, UnreadableError):  # whoever needs the queue, or the log, reports it
-                continue
+            except UnreadableError:  # whoever needs the log reports it
+                return None
             if found is not None:
                 return found
         return None

@@ -60,6 +60,10 @@ PLACE = ("--topic", "T", "--queue", "0", "--queue-offset", "1")
 def test_before_and_after_the_repair(store: Path, capsys: Capture) -> None:
     """By queue offset, and by the offset of its filler; those that had not passed it come first."""
     assert sorted(said(capsys, store, *PLACE)) == sorted(GROUPS)
+    with Store.open(store) as opened:
+        unit = opened.queues["T", 0].unit(1)
+        assert unit is not None
+    assert sorted(said(capsys, store, "--offset", str(unit.physical_offset))) == sorted(GROUPS)
     assert main(["recover", str(store), "--apply"]) == 0
     found = said(capsys, store, *PLACE)
     assert sorted(found) == sorted(GROUPS) and found[-1] == GROUPS[-1]
