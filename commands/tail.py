@@ -19,7 +19,6 @@ from rmqtool.times import parse_duration
 if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
-    from rmqtool.report.tail.follower import Follower
     from rmqtool.report.tail.start import StartPosition
     from rmqtool.report.tail.subscription import Subscription
 
@@ -140,7 +139,8 @@ def tail(
             if not follow:
                 raise
             return EXIT_OK
-        _note_unshown(opened, selection, None if selected.topic or follow else group, follower, writer)
+        whose = None if selected.topic or follow else group
+        _note_unshown(opened, selection, whose, follower.removed, writer)
         if not count and selected.limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
@@ -182,14 +182,14 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
 
 
 def _note_unshown(
-    store: Store, selection: Selection, group: str | None, follower: Follower, writer: Output
+    store: Store, selection: Selection, group: str | None, removed: int, writer: Output
 ) -> None:
-    """Note messages that were deleted unread, and those of the retry topic that are not shown."""
+    """Note how many messages were `removed` unread, and how many the group gets of its retry topic besides."""
     from rmqtool.message.system_topics import RETRY_PREFIX
     from rmqtool.report.tail.start import sent_back
 
-    if follower.removed:
-        writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
+    if removed:
+        writer.note(f"rmqtool: {removed} messages were skipped: their files were deleted")
     own = f"{RETRY_PREFIX}{group}"
     if group is None or own in selection.topics or not (count := sent_back(store, group)):
         return
