@@ -184,7 +184,7 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
 def _note_unshown(
     store: Store, selection: Selection, group: str | None, removed: int, writer: Output
 ) -> None:
-    """Note how many messages were `removed` unread, and how many the group gets of its retry topic besides."""
+    """Note how many messages were `removed` unread, and how many the group gets of its retry topic."""
     from rmqtool.message.system_topics import RETRY_PREFIX
     from rmqtool.report.tail.start import sent_back
 
