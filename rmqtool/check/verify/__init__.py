@@ -169,21 +169,29 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
 
 
 def _look_at_ends(context: Context, passes: set[str]) -> None:
-    """Find what `checkpoint` and `config` compare with when the passes that find it were not chosen."""
+    """Find what `checkpoint` and `config` compare with where the other passes do not find all of it.
+
+    Topics of which no record was walked are those that have units.
+    """
     store = context.store
     if not passes & _OF_LOG:
         newest = next(store.messages(reverse=True, damage="skip"), None)
         context.last_store_timestamp = newest.message.store_timestamp if newest is not None else 0
-    if "queues" in passes:
+    walks_all = bool(passes & _OF_LOG) and not context.bounds.bounded
+    if "queues" in passes and walks_all:
         return
+    units: dict[str, int] = {}
     for key in store.queues:
         try:
             low, high = store.min_offset(*key), store.max_offset(*key)
         except UnreadableError:
             continue  # reported by the pass `queues`
-        context.queue_ends[key] = high
-        if not passes & _OF_LOG and high > low:
-            context.topics[key[0]] = context.topics.get(key[0], 0) + high - low
+        if "queues" not in passes:
+            context.queue_ends[key] = high
+        if not walks_all and high > low:
+            units[key[0]] = units.get(key[0], 0) + high - low
+    for topic, count in units.items():
+        context.topics[topic] = max(context.topics.get(topic, 0), count)
 
 
 def _log(context: Context, passes: set[str]) -> Iterator[Finding]:

@@ -139,12 +139,12 @@ def examine(
 
 
 def _small_files(store: Store, budget: _Budget, found: Examination, *, is_whole: bool) -> Iterator[Finding]:
-    """The set of files, config against the ends of the queues, and timer and copies of messages if they fit.
+    """The set of files, and timer and copies of messages if they fit.
 
     Unless the log is read as a whole, which shows its newest record best, the checkpoint too. What a lost
     file of the timer costs is not looked for then: that takes the whole log.
     """
-    passes = ["files", "config", *([] if is_whole else ["checkpoint"])]
+    passes = ["files", *([] if is_whole else ["checkpoint"])]
     sizes = {"timer": sum(file.allocated_bytes for file in store.layout.timer_log)}
     for logs in store.layout.copies:
         name = "tiered" if logs.kind == "tiered" else "compaction"
@@ -172,10 +172,12 @@ def _log(
 ) -> Iterator[Finding]:  # fmt: skip
     """The newest part of the log, queues and index: all of them if they fit, otherwise their ends.
 
+    And the configuration, against the topics of the log too: queues may have no units yet, or be lost.
+
     `total` is the length of the log.
     """
     layout, size = store.layout, found.log_read_bytes
-    passes = ["log"]
+    passes = ["log", "config"]
     if size < total:
         what = f"the older {format_size(total - size)} of the commit log's {format_size(total)}"
         _omit(found, what)

@@ -266,6 +266,26 @@ def test_all_results_are_shown_on_request(cases: Library, tmp_path: Path, capfd:
         assert name in short
 
 
+@pytest.mark.parametrize("limit", [(), ("--read-limit", "64K")])
+@pytest.mark.parametrize("name", ["kind_rocksdb_540_running", "ok_540_clean"])
+def test_a_lost_config_is_found_as_verify_finds_it(
+    name: str, limit: tuple[str, ...], cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """Also where the queues have no units yet, or the part of the log that is read has not all topics."""
+    root = cases.copy(name, tmp_path / "store")
+    shutil.rmtree(root / "config")
+    main(["verify", str(root), "--json"])
+    lost = {row["problem"] for row in map(json.loads, capfd.readouterr().out.splitlines())}
+    lost = {code for code in lost if code.startswith("CF")}
+    assert lost == {"CF06", "CF07", "CF08", "CF09"}
+    assert main(["doctor", str(root), "--no-host", "--json", *limit]) == EXIT_FINDINGS
+    found = json.loads(capfd.readouterr().out)
+    assert lost <= {row["name"] for row in found["results"]}
+    assert "consumerOffset.json" in found["verdict"]
+    main(["verify", str(root), "--json", "--limit-bytes", "2K"])
+    assert lost <= {row["problem"] for row in map(json.loads, capfd.readouterr().out.splitlines())}
+
+
 def test_a_damaged_ledger_leads_to_copy(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """Recover never changes a DLedger log, but repairs what is beside it."""
     root = cases.copy("kind_dledger_540", tmp_path / "store")
