@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any, Final
@@ -296,6 +297,7 @@ def _explained(scans: Scans | None) -> Iterator[None]:
 
 
 _NOT_TEXT = "Failure in decode"
+_OF_BYTES = pattern(r"^No function matches .*[(, ]BLOB[,)]")
 
 
 def _usage_error(text: str) -> UsageError:
@@ -307,7 +309,12 @@ def _usage_error(text: str) -> UsageError:
         return _unknown_column(unknown[1])
     if first.startswith(_NOT_TEXT):
         return UsageError(first, hint="for bodies that are text: WHERE body_encoding = 'utf-8'")
+    if _OF_BYTES.search(first):
+        return UsageError(first, hint="body is bytes: octet_length(body), or decode(body) for its text")
     hints = [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
+    if hints and hints[0].endswith(":"):  # the candidates follow, one in each line
+        others = lines[lines.index(hints[0]) + 1 :]
+        hints[0] += " " + ", ".join(takewhile(lambda line: not line.startswith("LINE "), others))
     return UsageError(first, hint=hints[0] if hints else None)
 
 

@@ -259,6 +259,16 @@ def test_an_unknown_column_leads_to_the_nearest(
     assert hint.endswith("DESCRIBE messages lists all columns of a table")
 
 
+def test_functions_of_other_types_are_explained(run: Run, cases: Library) -> None:
+    """A body is bytes; of other types the functions that there are stand in the hint."""
+    first, hint = run(cases.path(REAL), "SELECT length(body) FROM messages").err.splitlines()
+    assert "length(BLOB)" in first and hint.strip().startswith(
+        "body is bytes: octet_length(body), or decode("
+    )
+    first, hint = run(cases.path(REAL), "SELECT year(queueId) FROM messages").err.splitlines()
+    assert hint.startswith('  Candidate functions: "year"(') and "LINE" not in hint
+
+
 REFUSED = (
     "COPY (SELECT 1) TO '{path}'", "COPY messages FROM '{path}'", "ATTACH '{path}'", "INSTALL httpfs",
     "LOAD httpfs", "EXPORT DATABASE '{path}'", "IMPORT DATABASE '{path}'", "SELECT * FROM read_text('{old}')",
