@@ -284,9 +284,12 @@ def _kind(given: dict[str, bool], store: options.StoreOptions, selected: options
             "give a message id or key after STORE, or --key, --uniq-key, --tag, --msg-id, --offset,"
             f" --queue-offset or --time; {store.command('dump', '-n', '5')} shows keys"
         )
+        error = UsageError("nothing to look up", hint=ways)
         if selected.grep is not None:
-            ways = f"to search bodies: {store.command('dump', *_grep_words(selected))}"
-        raise UsageError("nothing to look up", hint=ways)
+            error.hint = f"to search bodies: {store.command('dump', *_grep_words(selected))}"
+            history = store.command("lookup", "--offset", "OFFSET", "--trace")
+            error.lines = [f"then, for the history of one by its physical_offset: {history}"]
+        raise error
     return kinds[0] if kinds else "tag"
 
 

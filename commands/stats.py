@@ -83,8 +83,8 @@ class StatsOptions(Group):
             "--memory",
             metavar="SIZE",
             parser=options.parse_size,
-            help="Memory of the broker's machine. Default: that of this machine. It decides"
-            " whether lag counts as read from disk.",
+            help="Memory of the broker's machine. Default: that of this machine. Lag that exceeds 40 %"
+            " of it counts as read from disk.",
         ),
     ] = None
     sort: Annotated[
@@ -224,7 +224,7 @@ def stats(
 
 
 def _note_resets(store: options.StoreOptions, opened: Store, found: Overview, writer: Output) -> None:
-    """Name the lines that let groups skip their lag, or begin after what expired, where they can be run."""
+    """Name the line that lets a group begin after what expired, where it can be run."""
     if opened.layout.kind != "store" or opened.layout.rocksdb_config is not None:
         return
     for text, words in resets_of_lag(found.lags):
@@ -244,7 +244,8 @@ def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone:
     has_others = selection.tags or selection.keys or selection.filter or limits != (None,) * len(limits)
     if names and "group" in names and is_alone and has_others:
         raise UsageError(
-            "--by group selects only by --topic and --queue: lag counts all messages of a queue",
+            "--by group selects only by --topic, --exclude-topic and --queue: lag counts all messages of a"
+            " queue",
             hint="--at shows the lag of an earlier time",
         )
 

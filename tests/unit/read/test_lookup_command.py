@@ -552,7 +552,11 @@ def test_a_text_in_bodies_leads_to_dump(cases: Library, lookup: Lookup) -> None:
     line = f"rmqtool dump {store} --topic 'pub*' --queue 0 --since 2001-01-01 --grep 'red login'"
     result = lookup(store, "--grep", "red login", "--topic", "pub*", "--queue", "0", "--since", "2001-01-01")
     assert result.code == 2
-    assert result.err.splitlines() == ["rmqtool: nothing to look up", f"  to search bodies: {line}"]
+    history = f"rmqtool lookup {store} --offset OFFSET --trace"
+    assert result.err.splitlines() == [
+        "rmqtool: nothing to look up", f"  to search bodies: {line}",
+        f"  then, for the history of one by its physical_offset: {history}",
+    ]  # fmt: skip
     assert f"; rmqtool dump {store} -n 5 shows keys" in " ".join(lookup(store).err.split())
     assert (
         f"to search bodies: rmqtool dump {store} --grep 'red login\\.'\n" in lookup(store, "red login.").err
