@@ -62,7 +62,7 @@ def bundle(
     """
     from rmqtool.report.bundle.archive import check_suffix, names_file, packed
     from rmqtool.report.bundle.redaction import Redaction
-    from rmqtool.report.export.new_file import check_new, write_new
+    from rmqtool.report.export.new_file import check_new
     from rmqtool.storage.output_guard import keep_out
 
     check_suffix(output)
@@ -78,12 +78,7 @@ def bundle(
         made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)
     if names is not None and redaction is not None:
         _write_names(names, redaction)
-    try:
-        size = write_new(path, [made.data])
-    except BaseException:
-        if names is not None:
-            names.unlink(missing_ok=True)
-        raise
+    size = _write_archive(path, made.data, names)
     rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
     writer.write_object(
         {
@@ -102,6 +97,18 @@ def bundle(
         ],
     )
     return EXIT_OK
+
+
+def _write_archive(path: Path, data: bytes, names: Path | None) -> int:
+    """Write the archive, return its bytes; the file of the names does not stay without it."""
+    from rmqtool.report.export.new_file import write_new
+
+    try:
+        return write_new(path, [data])
+    except BaseException:
+        if names is not None:
+            names.unlink(missing_ok=True)
+        raise
 
 
 def _write_names(path: Path, redaction: Redaction) -> None:

@@ -321,7 +321,7 @@ def test_names_that_are_not_there(cases: Library, tail: Callable[..., Result]) -
     """Exit code 1 and the nearest."""
     path = cases.path(STORE)
     found = tail(path, "--topic", "pubBatchcq")
-    assert found.code == EXIT_FINDINGS and "nearest: pubBatch, pubBatchCQ" in found.err
+    assert found.code == EXIT_FINDINGS and "upper and lower case differ: pubBatchCQ\n" in found.err
     found = tail(path, "--topic", "pubBatchCQ", "--queue", "77", "--quiet")
     assert found.code == EXIT_FINDINGS and "no queue 77" in found.err
 
