@@ -27,6 +27,7 @@ from rmqtool.commands.verdicts import (
     listed,
     of_lag,
     of_recover,
+    of_topics_without_groups,
     span,
 )
 from rmqtool.formats import config_json, properties
@@ -857,3 +858,23 @@ def test_a_short_log_file_puts_at_stake_what_it_lacks(
     assert (f"{total - 5} more of CQ03: --json shows each" in out) == (total > 5)  # noqa: PLR2004
     assert len(alike) <= 12 and sum(line.startswith("CL") for line in out.splitlines()) > 0  # noqa: PLR2004
     assert f"{count} messages (" in " ".join(run(capfd, "doctor", root)[1].split())
+
+
+def test_nobody_broadcasts_a_retry_topic() -> None:
+    """That no offset shows who has read is said only of topics that broadcasting consumers can read."""
+    reason = "no group has an offset for topic "
+    plain, retry = of_topics_without_groups({f"{reason}Orders": 2, f"{reason}%RETRY%g": 1})
+    assert plain.startswith(f"{reason}Orders (2 messages); broadcasting consumers read without one")
+    assert retry == f"{reason}%RETRY%g (1 message)"
+
+
+def test_a_structure_is_not_selected_with_limit(cases: Library, capfd: Capture) -> None:
+    _, _, err = run(capfd, "dump", cases.path("ok_540_clean"), "--explain", "0", "--limit", "3")
+    assert (
+        "--explain shows one structure: options that select, limit or order others do not go with it" in err
+    )
+
+
+def test_what_consumers_do_with_fillers_is_said(torn_copy: Path, capfd: Capture) -> None:
+    _, out, _ = run(capfd, "recover", torn_copy)
+    assert "receive a message tagged RMQTOOL_FILLER instead of each, and should ignore it" in out
