@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -21,14 +21,15 @@ from rmqtool.commands.lookup_text import (
     Filled,
     dead_texts,
     groups_of_lost_texts,
+    in_words,
     index_texts,
     missing_text,
     nothing_text,
     scan_text,
     unseen_text,
+    with_hash,
 )
 from rmqtool.commands.verdicts import (
-    GROUP_STATES,
     PASSED_MEANS,
     is_unreached,
     of_topics_without_groups,
@@ -398,7 +399,7 @@ class _Task:
         assert kind in ("key", "uniq_key", "tag")
         rows = list(explain_rows(self.store, request.names, request.selection, kind, self.zone))
         is_short = self.writer.chosen_format == "table" and not request.selection.topics
-        shown = list(_with_hash(rows)) if is_short else rows
+        shown = list(with_hash(rows)) if is_short else rows
         self.writer.write_rows(shown, FIELDS, TABLE_FIELDS)
         if len(shown) < len(rows):
             left_out = {row["topic"] for row in rows if row.get("topic")}
@@ -550,7 +551,7 @@ class _Task:
 
         # A table of all of them together, for its columns and widths; each takes a while to be found.
         if self.writer.chosen_format == "table":
-            traced = [_in_words(row) for row in rows() if row["state"] != "no_group"]
+            traced = [in_words(row) for row in rows() if row["state"] != "no_group"]
             self.writer.write_rows(traced, FIELDS, table_fields(traced))
         else:
             self.writer.write_rows(rows(), FIELDS)
@@ -767,36 +768,6 @@ class _Damage:
     def exit_code(self) -> int:
         """Return the exit code for everything reported."""
         return self._code
-
-
-def _with_hash(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows of --explain without the searches in which no entry has the requested hash."""
-    for place, found in groupby(rows, lambda row: (row.get("file"), row.get("topic"), row.get("name"))):
-        search = list(found)
-        if place[1] is None or not all(row["result"].startswith(_WITHOUT_HASH) for row in search):
-            yield from search
-
-
-_WITHOUT_HASH = ("empty", "chain", "another hash", "the chain ")
-
-
-def _in_words(row: Row) -> Row:
-    """Return a row of a trace for the table: its state in words, with the figure that explains it."""
-    state, detail = row["state"], row["detail"] or {}
-    if row["kind"] == "group":
-        committed = detail.get("committed_offset")
-        words = GROUP_STATES.get(state, state)
-        return row | {"state": words if committed is None else f"{words} (offset {committed})"}
-    times = detail.get("reconsume_times")
-    if row["kind"] == "dead_letter":
-        state = "gave up" if times is None else f"gave up after {counted(times, 'attempt')}"
-    elif row["kind"] == "retry" and times is not None:
-        state = f"attempt {times + 1}"
-    elif row["kind"] == "delayed" and "level" in detail:
-        state = f"{state or 'unknown'}, level {detail['level']}"
-    if is_unreached(row):
-        state = f"{state}, not in its queue" if state else "not in its queue"
-    return row | {"state": state}
 
 
 _FATES_SHOWN = 20  # sentences on traced messages

@@ -7,10 +7,10 @@ would be wrong to say only that: each filler in the log may stand where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from rmqtool.commands.verdicts import PASSED_MEANS
+from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, is_unreached
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
 from rmqtool.output import Output
 from rmqtool.read.hits import NamesLeft
@@ -312,3 +312,33 @@ def dead_texts(looked: SearchReport) -> Iterable[str]:
         )
     if len(places) > PLACES_SHOWN:
         yield f"the index leads to {len(places) - PLACES_SHOWN} more such offsets"
+
+
+def with_hash(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows of --explain without the searches in which no entry has the requested hash."""
+    for place, found in groupby(rows, lambda row: (row.get("file"), row.get("topic"), row.get("name"))):
+        search = list(found)
+        if place[1] is None or not all(row["result"].startswith(_WITHOUT_HASH) for row in search):
+            yield from search
+
+
+_WITHOUT_HASH = ("empty", "chain", "another hash", "the chain ")
+
+
+def in_words(row: Row) -> Row:
+    """Return a row of a trace for the table: its state in words, with the figure that explains it."""
+    state, detail = row["state"], row["detail"] or {}
+    if row["kind"] == "group":
+        committed = detail.get("committed_offset")
+        words = GROUP_STATES.get(state, state)
+        return row | {"state": words if committed is None else f"{words} (offset {committed})"}
+    times = detail.get("reconsume_times")
+    if row["kind"] == "dead_letter":
+        state = "gave up" if times is None else f"gave up after {counted(times, 'attempt')}"
+    elif row["kind"] == "retry" and times is not None:
+        state = f"attempt {times + 1}"
+    elif row["kind"] == "delayed" and "level" in detail:
+        state = f"{state or 'unknown'}, level {detail['level']}"
+    if is_unreached(row):
+        state = f"{state}, not in its queue" if state else "not in its queue"
+    return row | {"state": state}

@@ -18,7 +18,8 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands.groups import PRESENTATION
 from rmqtool.commands.rebuild import rebuild
-from rmqtool.commands.recover import recover, recover_lines
+from rmqtool.commands.recover import recover
+from rmqtool.commands.recover_text import recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
 from rmqtool.problems import COPY_CONFIG
