@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
+from rmqtool.formats.java import java_utf8_encode
 from rmqtool.log.damage import PAGE
 
 _TOPIC_MAX = 32767
@@ -61,11 +62,11 @@ def remains_of(data: bytes, physical_offset: int, position: int, size: int, topi
         size: of the record, bytes, as its unit says.
         topic: of the record, as its queue says.
     """
-    data = data[:size]
+    data, name = data[:size], java_utf8_encode(topic)
     zeros = list(_lost_ranges(data, position, size))
     head = _head(data[: zeros[0][0]] if zeros else data, physical_offset, size)
     after = zeros[-1][1] if zeros else 0
-    end = _end(data, after, size, topic.encode()) if len(data) == size else None
+    end = _end(data, after, size, name) if len(data) == size else None
     if head is not None and end is not None and head[1] + head[0]["body_length"] != end[0]:
         head = None
     if head is None and end is None:
@@ -79,7 +80,7 @@ def remains_of(data: bytes, physical_offset: int, position: int, size: int, topi
     if start is None and not zeros:
         ranges = ()  # nothing shows where the body begins
     values = head[0] if head is not None else None
-    return Remains(size, values, ranges, length, topic_at, topic.encode(), found)
+    return Remains(size, values, ranges, length, topic_at, name, found)
 
 
 def _lost_ranges(data: bytes, position: int, size: int) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from datetime import UTC
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +53,6 @@ _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
 _NAMED = 8  # groups that a text lists
 _LINES = 20  # groups that get a command line of their own
-_RETRIES_READ = 1000
 _GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
 
 
@@ -378,7 +376,7 @@ def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Itera
 
     Each starts where `request` does. Only retry messages show what a group consumes.
     """
-    topics = {group: _topics_of_retries(store, group) for group in groups}
+    topics = _topics_of_retries(store, groups)
     known = [group for group in topics if topics[group]]
     for group in known[:_LINES]:
         words = [word for topic in topics[group] for word in ("--topic", topic)]
@@ -391,11 +389,25 @@ def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Itera
         yield f"no message shows which topics these groups consume: {', '.join(unknown[:_NAMED])}{more}"
 
 
-def _topics_of_retries(store: Store, group: str) -> list[str]:
-    """The topics from which the newest messages of a group's retry topic came: the group consumes them."""
-    messages = store.messages(Selection(topics=(f"{RETRY_PREFIX}{group}",)), reverse=True, damage="skip")
-    found = (properties.decode(each.message.properties_bytes) for each in islice(messages, _RETRIES_READ))
-    return sorted({name for each in found if (name := each.get(properties.RETRY_TOPIC))})
+def _topics_of_retries(store: Store, groups: Iterable[str]) -> dict[str, list[str]]:
+    """The topics from which the messages of each group's retry topic came: the group consumes them.
+
+    All of them are read in one pass over the log, or by the queues.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from rmqtool.read.messages import message_batches
+
+    found: dict[str, set[str]] = {f"{RETRY_PREFIX}{group}": set() for group in groups}
+    columns, chosen = ("topic", "properties"), Selection(topics=tuple(found))
+    for batch in message_batches(store, chosen, columns=columns, crc=False) if found else ():
+        came = pc.map_lookup(batch["properties"], properties.RETRY_TOPIC, "last")
+        table = pa.table({"topic": batch["topic"].cast(pa.string()), "came": came}).drop_null()
+        for row in table.group_by(["topic", "came"]).aggregate([]).to_pylist():
+            if row["came"] and row["topic"] in found:
+                found[row["topic"]].add(row["came"])
+    return {topic.removeprefix(RETRY_PREFIX): sorted(names) for topic, names in found.items()}
 
 
 def _reset(

@@ -180,3 +180,13 @@ def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
     assert whole["value"] == f"{5000 - HEAD} of {len(BODY)} bytes are left"
     body = b"".join(bytes.fromhex(each["hex"]) for each in fields if each["field"].startswith("body."))
     assert body == BODY[: 5000 - HEAD]
+
+
+def test_a_queue_whose_name_is_not_utf_8(store: Path, capsys: Capture) -> None:
+    """Its folder was renamed: no record has the name, and dump and verify say what they see."""
+    place, _ = record_of(store)
+    os.rename(store / "consumequeue" / "T", os.fsencode(store / "consumequeue") + b"/T\xff")
+    change(store, place, bytes(200))
+    assert main(["dump", str(store), "--explain", str(place)]) == 1
+    assert main(["verify", str(store)]) == 1
+    assert "this is a bug" not in capsys.readouterr().err

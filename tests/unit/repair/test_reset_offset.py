@@ -201,6 +201,24 @@ def test_retry_messages_show_what_a_group_consumes(
     assert code == 1 and 0 < sum(row["lag_messages"] for row in rows) and "as long before" not in err
 
 
+def test_all_retry_messages_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also a topic of which no newer message came back, and of several groups."""
+    root, rows = tmp_path / "store", tmp_path / "rows.jsonl"
+    came = [("g", "old"), *[("g", "new")] * 1000, ("h", "other")]
+    messages = [
+        {"topic": f"%RETRY%{group}", "body": "x", "properties": {"RETRY_TOPIC": topic}}
+        for group, topic in came
+    ]
+    rows.write_text("".join(json.dumps(each) + "\n" for each in messages))
+    assert main(["append", str(root), "--create", "--create-topic", "--input", str(rows)]) == 0
+    capsys.readouterr()
+    _, _, err = run(capsys, root, "--group", "*", "--from", "latest")
+    assert err.endswith(
+        f"rmqtool reset-offset {root} --group g --topic new --topic old --from latest\n"
+        f"  rmqtool reset-offset {root} --group h --topic other --from latest\n"
+    )
+
+
 def test_the_bak_counts_where_the_file_is_lost(
     store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
