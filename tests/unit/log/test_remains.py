@@ -185,7 +185,7 @@ def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
 def test_a_queue_whose_name_is_not_utf_8(store: Path, capsys: Capture) -> None:
     """Its folder was renamed: no record has the name, and dump and verify say what they see."""
     place, _ = record_of(store)
-    os.rename(store / "consumequeue" / "T", os.fsencode(store / "consumequeue") + b"/T\xff")
+    (store / "consumequeue" / "T").rename(store / "consumequeue" / os.fsdecode(b"T\xff"))
     change(store, place, bytes(200))
     assert main(["dump", str(store), "--explain", str(place)]) == 1
     assert main(["verify", str(store)]) == 1
