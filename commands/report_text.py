@@ -392,7 +392,7 @@ class _Page:
 
 def _sentence(text: str) -> str:
     """Return the text with a capital letter, unless it begins with the name of a thing."""
-    first = text.partition(" ")[0]
+    first = text.partition(" ")[0].rstrip(",:;")
     is_word = first.isalpha() and first.islower() and first != "rmqtool"
     return text[:1].upper() + text[1:] if is_word else text
 

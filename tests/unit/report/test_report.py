@@ -217,6 +217,7 @@ def test_a_loss_is_said_once_and_counted_once(cases: Library, tmp_path: Path, ca
     assert (row["errors"], row["warnings"], row["notes"]) == (2, 1, 2)
     assert "Act now: 2 errors. Also 1 warning and 2 notes." in row["verdict"]
     assert re.search(r"Errors\s*2\s*1 warning, 2 notes", text)
+    assert text.count("Keys, tags or other properties of the message are damaged (at 3505988") == 2
 
 
 @given(
