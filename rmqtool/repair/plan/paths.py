@@ -46,7 +46,7 @@ class Places:
             self.root / folder.relative_to(layout.root) if folder.is_relative_to(layout.root) else folder
             for folder in layout.commit_log_folders
         ) or (self.root / "commitlog",)
-        self._tops = {*FOLDERS, *(layout.relative(folder) for folder in self.log_folders)}
+        self._tops = {*FOLDERS, *map(self.name, self.log_folders)}
         self._log_tops = tuple(
             f"{self.name(folder)}/" for folder in (*self.log_folders, self.root / "commitlog")
         )
