@@ -235,9 +235,10 @@ def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
     found = {each["path"]: each["problem"] for row in predictions for each in row["unread_config"]}
     if found:
         more = listed([f"rmqtool problems {code}" for code in dict.fromkeys(found.values())])
+        say = "say" if len(set(found.values())) > 1 else "says"
         yield (
             f"Copy {listed(list(found))} from a backup, the old host or a slave while the broker is stopped;"
-            f" {more} says more."
+            f" {more} {say} more."
         )
 
 

@@ -140,6 +140,16 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
         "A start of 5.3 hangs.", "A start of 5.4 runs out of memory.",
     ]  # fmt: skip
     assert "interrupted" in of_recover({**found, "guard": True})[0]
+    unread = [
+        {"path": f"config/{name}", "reason": "r", "problem": code, "ends": True}
+        for name, code in (("a", "CF02"), ("b", "RD10"))
+    ]
+    of_both, of_one = (
+        of_recover({**found, "predictions": [{**sound, "broker": "5.4", "unread_config": each}]})[-1]
+        for each in (unread, unread[:1])
+    )
+    assert of_both.endswith("; rmqtool problems CF02 and rmqtool problems RD10 say more.")
+    assert of_one.endswith("; rmqtool problems CF02 says more.")
 
 
 def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy, capfd: Capture) -> None:
