@@ -25,6 +25,8 @@ from rmqtool.storage.source import open_source
 
 _MANY = 16
 """Pieces of a range from which on its units are read at once: asking queues for each takes milliseconds."""
+_STEP_MAX = 64
+"""Units after which another one is checked where damage is long."""
 
 
 def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | None = None) -> list[Access]:
@@ -117,6 +119,10 @@ class _Cuts:
         while first < len(offsets):
             before = int(used[first - 1]) if first else 0
             last = max(int(np.searchsorted(used, before + target_bytes, "right")), first + 1)
+            step = 1
+            while last < len(offsets) and not self._store.commit_log.is_sound_at(int(offsets[last])):
+                last = min(last + step, len(offsets))  # a hole is read as a whole
+                step = min(2 * step, _STEP_MAX)
             stop = int(offsets[last]) if last < len(offsets) else each.stop
             yield replace(each, start=start, stop=stop, bytes_read=int(used[last - 1]) - before)
             first, start = last, stop

@@ -29,7 +29,7 @@ from rmqtool.storage.buffers import distinct
 from rmqtool.times import HOUR_MS
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.batch_rows import batch_rows, expected, seen
-from tests.support.build_store import file_name, write_index, write_log, write_queue
+from tests.support.build_store import file_name, write_index, write_log, write_queue, write_store
 from tests.support.records import STORE_TIMESTAMP
 from tests.support.records import record as make_record
 from tests.support.stores import Library
@@ -316,6 +316,29 @@ def test_pieces_are_the_whole(name: str, target: int, cases: Library) -> None:
         assert all(len(pickle.dumps(piece)) < 4000 for piece in pieces)
         with pytest.raises(UsageError):
             split(store, access, target_bytes=0)
+
+
+def test_no_piece_begins_in_a_hole(tmp_path: Path) -> None:
+    """Units lead to damaged records that follow one another: what is wrong is reported once, as a whole."""
+    topics = ["A" if n % 10 < 3 else "B" for n in range(100)]
+    records = [
+        make_record(topic, bytes(100), queue_offset=topics[:n].count(topic)) for n, topic in enumerate(topics)
+    ]
+    for first, last in ((60, 62), (41, 43), (10, 43), (70, 100)):
+        root = tmp_path / f"{first}"
+        stored = write_store(root, records, file_size=1 << 16)
+        with (root / "commitlog" / file_name(0)).open("r+b") as file:
+            for each in stored[first:last]:
+                file.seek(each.physical_offset)
+                file.write(bytes(4))
+        selection = Selection(topics=["A"])
+        with Store.open(root) as store:
+            access = plan_access(store, selection, via="queue")
+            assert access.kind == "queue"
+            whole, told = batch_rows(store, selection, COLUMNS, [access])
+            pieces = split(store, access, target_bytes=300)
+            assert len(pieces) > 4
+            assert batch_rows(store, selection, COLUMNS, pieces) == (whole, told)
 
 
 def test_units_that_have_gone_since(store_copy: Any) -> None:
