@@ -83,7 +83,8 @@ class Queries:
                 count = self.writer.write_rows(shown, result.names)
             note_unselected(scans.views, self.selection, self.writer)
             note_selection([], self.selection, self.writer, scans.most_batch_records(), is_query=True)
-        self.found = self.found or count > 0
+        is_empty = bool(scans.views) and not scans.has_rows  # count(*) of nothing is a row too
+        self.found = self.found or (count > 0 and not is_empty)
         return count
 
 

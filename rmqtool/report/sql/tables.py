@@ -73,6 +73,7 @@ class Scans:
         progress: called with the bytes of log that were read.
         jobs: threads that read.
         error: the error that ended a scan.
+        has_rows: whether a scan gave a row.
         views: the tables that were scanned.
         pushed: what the condition of each scan said.
         batch_records: (name of the broker, the batch records that were read) of each scan of messages.
@@ -84,6 +85,7 @@ class Scans:
     progress: Progress | None = None
     jobs: int = 1
     error: BaseException | None = None
+    has_rows: bool = False
     views: set[str] = field(default_factory=set)
     pushed: list[Pushed] = field(default_factory=list)
     batch_records: list[tuple[str, BatchRecords]] = field(default_factory=list)
@@ -125,7 +127,9 @@ class Scans:
 
     def _kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from batches
+            for batch in batches:
+                self.has_rows = True
+                yield batch
         except BaseException as error:
             if not isinstance(error, GeneratorExit):
                 self.error = error

@@ -360,6 +360,11 @@ def test_options_select_messages(run: Run, cases: Library) -> None:
     assert units.rows == [{"topic": "pubTx"}] and "consume_queue ignores --key" in units.err
     unknown = run(path, "SELECT topic FROM messages", "--topic", "pubRetri")
     assert unknown.code == 1 and "nearest: pubRetry" in unknown.err
+    for table in ("messages", "consume_queue"):  # one row, of no message
+        counted = run(path, f"SELECT count(*) AS n FROM {table}", "--topic", "pubRetri")
+        assert counted.rows == [{"n": 0}] and counted.code == 1 and "nearest: pubRetry" in counted.err
+    assert run(path, "SELECT count(*) AS n FROM messages", "--topic", "pubRetry").code == 0
+    assert run(path, "SELECT 1 AS n", "--topic", "pubRetri").code == 0
 
 
 def test_several_stores(run: Run, cases: Library) -> None:
