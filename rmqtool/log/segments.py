@@ -1,7 +1,8 @@
 """Segments of tiered storage that are missing: the parts of the logs of queues that no file holds.
 
 A segment is missing between two others, or if the metadata name it, and not as one that the broker has
-deleted.
+deleted. The log of a queue with units is missing if no segment of it is there: a broker writes the log first,
+and deletes both together.
 
 Source: FlatAppendFile#recover, DefaultMetadataStore; spec 06 section 7.
 """
@@ -9,10 +10,12 @@ Source: FlatAppendFile#recover, DefaultMetadataStore; spec 06 section 7.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rmqtool.formats import tiered as form
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.queue_logs.model import SPAN, Segment
 from rmqtool.storage.queue_logs.view import TieredLogs
@@ -66,6 +69,20 @@ def named_and_missing(logs: TieredLogs) -> Iterator[tuple[SegmentKey, Finding]]:
             yield key, finding("TS04", path, 0, said.size, reason=reason)
 
 
+def without_log(logs: TieredLogs) -> Iterator[Finding]:
+    """TS01 for every queue that has units and no segment of its log, unless the metadata name one."""
+    content = logs.metadata.content
+    segments = content.segments if content is not None else ()
+    named = {path for kind, path, _ in segments if kind == form.COMMIT_LOG}
+    for queue in logs.found.queues:
+        units = sum(segment.size for segment in queue.units) // UNIT_SIZE
+        if units and not queue.log and f"{logs.broker.name}/{queue.topic}/{queue.queue_id}" not in named:
+            folder = (queue.folder / form.COMMIT_LOG).relative_to(logs.folder).as_posix()
+            found = finding("TS01", folder, topic=queue.topic, queue_id=queue.queue_id, units=units)
+            what = f"{units} units" if units > 1 else "1 unit"
+            yield replace(found, message=f"the log of a queue is missing, of which {what} are there")
+
+
 def missing_of_log(layout: StoreLayout) -> Iterator[tuple[int, Finding]]:
     """(place, finding) for each part of the logs that is missing; the place is where it would be, or next."""
     logs = layout.queue_logs
@@ -78,6 +95,7 @@ def missing_of_log(layout: StoreLayout) -> Iterator[tuple[int, Finding]]:
     starts = {
         f"{logs.broker.name}/{topic}/{queue_id}": places for (topic, queue_id), places in logs.places.items()
     }
+    yield from ((0, each) for each in without_log(logs))
     for (kind, queue_path, base), each in named_and_missing(logs):
         if kind == form.COMMIT_LOG:
             places = starts.get(queue_path)

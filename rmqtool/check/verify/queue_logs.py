@@ -20,7 +20,7 @@ from rmqtool.check.verify.context import Context, Report
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as form
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.log.segments import gap, name_of, named_and_missing, segments_of
+from rmqtool.log.segments import gap, name_of, named_and_missing, segments_of, without_log
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.open_files import reading
 from rmqtool.storage.queue_logs.find import as_store
@@ -108,6 +108,8 @@ def _tiered_segments(logs: TieredLogs) -> Iterator[Finding]:
                 )
             if unit == 1 and segments is not logs.found.index_segments and segment.size > SPAN - 8:
                 yield _too_long(logs, segment)
+
+    yield from without_log(logs)
 
 
 def _too_long(logs: QueueLogs, segment: Segment) -> Finding:

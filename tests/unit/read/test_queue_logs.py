@@ -246,6 +246,19 @@ def test_readers_report_a_segment_that_is_missing(
         assert "TS04" not in capfd.readouterr().err
 
 
+def test_a_queue_without_its_log(copy: Path, tmp_path: Path, capfd: Capture) -> None:
+    """Without metadata only its units show that there was one: TS01, once."""
+    (copy / BROKER / "TopicB/0/COMMIT_LOG" / FIRST).unlink()
+    shutil.rmtree(copy / "config")
+    export = ["export", "--output", str(tmp_path / "new"), "--output-format", "jsonl"]
+    for command, code in ((["verify"], EXIT_INPUT), (export, EXIT_FINDINGS)):  # the index cannot be verified
+        with unchanged(copy):
+            assert main([*command, str(copy / "tiered")]) == code
+        said = "".join(capfd.readouterr())
+        assert said.count("TS01") - said.count("problems TS01") == 1
+        assert "the log of a queue is missing, of which 14 units are there" in said
+
+
 def test_readers_report_a_gap_between_segments(copy: Path, capfd: Capture) -> None:
     """TS01, once, also if the log is read in pieces, at the place of the segment after the gap."""
     folder = copy / BROKER / "TopicA/0/COMMIT_LOG"
