@@ -464,7 +464,7 @@ def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) ->
 def _skip_lines(needed: Row, command: Callable[..., str]) -> Iterator[str]:
     """Yield the lines that let groups skip what they have not consumed, if nothing else needs the log file.
 
-    These are groups that have never committed an offset: perhaps nobody uses them.
+    These are groups that have never committed an offset, and may be unused.
     """
     pairs = list(dict.fromkeys((row["group"], row["topic"]) for row in needed["unconsumed"]))
     is_all = all(row["committed"] is None for row in needed["unconsumed"])

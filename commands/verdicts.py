@@ -760,7 +760,7 @@ def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:
     """Say of which traced messages no group has an offset for the topic; the reason -> how many."""
     for reason, count in messages.items():
         text = f"{reason} ({counted(count, 'message')})"
-        if not reason.rpartition(" ")[2].startswith(RETRY_PREFIX):  # nobody broadcasts a retry topic
+        if not reason.rpartition(" ")[2].startswith(RETRY_PREFIX):  # retry topics are not broadcast
             text += "; broadcasting consumers read without one, so that the store does not show who has read"
         yield text
 

@@ -88,7 +88,7 @@ def with_delay_offsets(
 def delay_offsets_without_dialect(offsets: Mapping[int, int]) -> Document:
     """delayOffset.json as brokers of every version read it, whose text does not show which of them wrote it.
 
-    Levels are quoted, and there is no version.
+    Levels are quoted, and dataVersion is left out.
     """
     return {"offsetTable": {str(level): offset for level, offset in sorted(offsets.items())}}
 

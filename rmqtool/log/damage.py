@@ -89,6 +89,10 @@ def codes_of(status: int) -> list[str]:
     return [code for bit, code in CODE_BY_STATUS.items() if status & bit]
 
 
+WALK_CODES = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
+"""Codes of what every walk sees in a record: it does not hold the message as it was sent."""
+
+
 def full_status(frames: Frames, dispatch: Dispatch) -> Array:
     """Per record the status bits of the walk and those of the dispatch columns: u1, shape (rows,)."""
     found: Array = dispatch.flags & (PROPERTY_CRC_BAD | PROPERTIES_UNSOUND | BAD_NUMBER)

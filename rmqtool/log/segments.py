@@ -43,17 +43,21 @@ def gap(logs: QueueLogs, before: Segment, after: Segment) -> Finding:
 
 def segments_of(logs: TieredLogs) -> dict[SegmentKey, Segment]:
     """All segments of logs, units and index."""
-    broker = logs.broker.name
     found = {
-        (kind, f"{broker}/{queue.topic}/{queue.queue_id}", segment.base): segment
+        (kind, _queue_path(logs, *queue.key), segment.base): segment
         for queue in logs.found.queues
         for kind, segments in ((form.COMMIT_LOG, queue.log), (form.CONSUME_QUEUE, queue.units))
         for segment in segments
     }
     of_index = logs.found.index_segments
     return found | {
-        (form.INDEX, f"{broker}/{form.INDEX_TOPIC}/0", segment.base): segment for segment in of_index
+        (form.INDEX, _queue_path(logs, form.INDEX_TOPIC, 0), segment.base): segment for segment in of_index
     }
+
+
+def _queue_path(logs: TieredLogs, topic: str, queue_id: int) -> str:
+    """A queue as the metadata name it."""
+    return f"{logs.broker.name}/{topic}/{queue_id}"
 
 
 def named_and_missing(logs: TieredLogs) -> Iterator[tuple[SegmentKey, Finding]]:
@@ -76,7 +80,7 @@ def without_log(logs: TieredLogs) -> Iterator[Finding]:
     named = {path for kind, path, _ in segments if kind == form.COMMIT_LOG}
     for queue in logs.found.queues:
         units = sum(segment.size for segment in queue.units) // UNIT_SIZE
-        if units and not queue.log and f"{logs.broker.name}/{queue.topic}/{queue.queue_id}" not in named:
+        if units and not queue.log and _queue_path(logs, *queue.key) not in named:
             folder = (queue.folder / form.COMMIT_LOG).relative_to(logs.folder).as_posix()
             found = finding("TS01", folder, topic=queue.topic, queue_id=queue.queue_id, units=units)
             what = f"{units} units" if units > 1 else "1 unit"
@@ -92,9 +96,7 @@ def missing_of_log(layout: StoreLayout) -> Iterator[tuple[int, Finding]]:
         for number, (before, after) in enumerate(pairwise(queue.log), 1):
             if before.end < after.base:
                 yield logs.places[queue.key].start + number * SPAN, gap(logs, before, after)
-    starts = {
-        f"{logs.broker.name}/{topic}/{queue_id}": places for (topic, queue_id), places in logs.places.items()
-    }
+    starts = {_queue_path(logs, *key): places for key, places in logs.places.items()}
     yield from ((0, each) for each in without_log(logs))
     for (kind, queue_path, base), each in named_and_missing(logs):
         if kind == form.COMMIT_LOG:

@@ -36,7 +36,7 @@ class LevelProgress(NamedTuple):
         end_offset: the end of its queue.
         delivered: how many messages of the queue the log has a copy of.
         again: how many of these come at `next_offset` or later: they are delivered twice.
-        unclear: messages there without a unique key: nobody knows whether they were delivered.
+        unclear: messages there without a unique key: whether they were delivered is unknown.
         why: why `next_offset` is not later: the message there has `no_key`, or the log has `no_copy` of it;
             None if nothing is delivered twice.
     """

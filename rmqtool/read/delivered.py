@@ -14,14 +14,12 @@ from sys import intern
 from typing import NamedTuple
 
 from rmqtool.formats.properties import REAL_QID, REAL_TOPIC
-from rmqtool.log.damage import codes_of
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.log.damage import WALK_CODES, codes_of
+from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
-UNSOUND = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
-"""Codes of a record that nobody gets as it was sent."""
 _FOREIGN = frozenset(codes_of(OFFSET_MISMATCH))
 _COLUMNS = (
     "topic", "queue_id", "uniq_key", "born_timestamp_ms", "reconsume_times", "store_timestamp_ms",
@@ -88,7 +86,7 @@ def copies(store: Store, topics: Iterable[str], keys: Collection[str]) -> Iterat
     for batch in message_batches(store, Selection(topics=chosen), columns=_COLUMNS):
         found = batch.filter(pc.is_in(batch.column("uniq_key"), value_set=wanted))
         for *values, status in zip(*(found.column(name).to_pylist() for name in _COLUMNS), strict=True):
-            if UNSOUND.isdisjoint(status):
+            if WALK_CODES.isdisjoint(status):
                 yield Copy(*values)
 
 

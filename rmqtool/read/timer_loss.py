@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as form
+from rmqtool.log.damage import WALK_CODES
 from rmqtool.message.system_topics import TIMER_TOPIC
-from rmqtool.read.delivered import UNSOUND, copies
+from rmqtool.read.delivered import copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.storage.listing import Listing
@@ -208,7 +209,7 @@ def _records(store: Store) -> Iterator[Timed]:
         for row in batch.to_pylist():
             values = dict(row["properties"] or ())
             text = values.get(properties.TIMER_OUT_MS, "")
-            if not UNSOUND.isdisjoint(row["status"]):
+            if not WALK_CODES.isdisjoint(row["status"]):
                 continue
             yield Timed(
                 row["physical_offset"], row["size"], row["queue_offset"], row["uniq_key"],

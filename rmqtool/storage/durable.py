@@ -93,7 +93,7 @@ def create_file(
             otherwise the file is a hole.
         like: the file that it will replace; if it exists, the new file gets its owner, group and mode.
         own: the file is not part of a store: it gets the default owner and mode of a new file.
-        private: with `own`: nobody but its owner may read it.
+        private: with `own`: only its owner may read it.
 
     Raises:
         UnwritableError: the file exists, or there is no permission or no space; no file is left.

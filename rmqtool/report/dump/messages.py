@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.damage import codes_of, missing_range
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, StoredMessage, TrailingZeros
+from rmqtool.log.damage import WALK_CODES, missing_range
+from rmqtool.log.events import Blank, StoredMessage, TrailingZeros
 from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _HOLD_S = 1.0
 _HEAD_ROWS = 200  # the first rows, which decide the columns of a table
 _PIECE_BYTES = 8 << 20  # of log, which are held in memory when read backwards
-_SEEN_BY_WALK = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 
 
 @dataclass(frozen=True)
@@ -335,35 +334,33 @@ class MessageDump:
 
     def _items(self, access: Access, chosen: Selection) -> Iterator[FrameItem]:
         """The items of `frame_items` in the order of the reading."""
-        from rmqtool.read.messages import batch_records_of, frame_items
+        from rmqtool.read.messages import batch_records_of
         from rmqtool.read.reading import FrameBatch
 
-        def read(selection: Selection, part: Access) -> Iterator[FrameItem]:
-            return frame_items(
-                self._store, selection, access=part, progress=self._progress, looked=self._looked
-            )
-
-        if self._reverse and access.is_first:
-            report_out_of_reach(self._store.layout, "commit log", self._report)
-        for item in self._back(access, chosen, read) if self._reverse else read(chosen, access):
+        for item in self._backwards(access, chosen) if self._reverse else self._forwards(access, chosen):
             if isinstance(item, FrameBatch):
                 self._looked.batches.add(batch_records_of(item.frames, item.mask))
             yield item
 
-    def _back(
-        self, access: Access, chosen: Selection, read: Callable[[Selection, Access], Iterator[FrameItem]]
-    ) -> Iterator[FrameItem]:
+    def _forwards(self, access: Access, chosen: Selection) -> Iterator[FrameItem]:
+        from rmqtool.read.messages import frame_items
+
+        return frame_items(self._store, chosen, access=access, progress=self._progress, looked=self._looked)
+
+    def _backwards(self, access: Access, chosen: Selection) -> Iterator[FrameItem]:
         """The items of all pieces, the last one first, and so the records of a batch."""
         import numpy as np
 
         from rmqtool.read.reading import FrameBatch
         from rmqtool.read.split import pieces_back
 
+        if access.is_first:
+            report_out_of_reach(self._store.layout, "commit log", self._report)
         left = chosen.limit
         for piece in pieces_back(self._store, access, target_bytes=_PIECE_BYTES):
             if left == 0:
                 return
-            every = read(replace(chosen, limit=None), replace(piece, is_first=False))
+            every = self._forwards(replace(piece, is_first=False), replace(chosen, limit=None))
             held = [_copied(item) if isinstance(item, FrameBatch) else item for item in every]
             while held and left != 0:
                 item = held.pop()
@@ -387,7 +384,7 @@ class MessageDump:
 
 def _is_seen_by_walk(found: Finding) -> bool:
     """Whether it is about a record that was read, whose own row says the same."""
-    return found.problem.code in _SEEN_BY_WALK
+    return found.problem.code in WALK_CODES
 
 
 def _copied(batch: FrameBatch) -> FrameBatch:
