@@ -184,16 +184,17 @@ class Table:
         limits = self._limits(self._width)
         while limits is None and first and len(self._columns) > 1:
             least = min(self._columns[1:], key=self._order_to_go)
-            if least.rank != 1 and not self._columns[0].is_tight:
+            if least.rank != 1 and not self._columns[0].squeeze:
                 for column in self._columns:
-                    column.is_tight = True  # names lose more before something that people look for goes
+                    column.squeeze = 1  # names lose more before something that people look for goes
             else:
                 self._leave_out(least)
             limits = self._limits(self._width)
-        if limits is None:  # a later block, which can leave out no column
-            for column in self._columns:
-                column.is_tight = True
-            limits = self._limits(self._width)
+        for squeeze in (1, 2):
+            if limits is None:  # a later block, which can leave out no column
+                for column in self._columns:
+                    column.squeeze = squeeze
+                limits = self._limits(self._width)
         if limits is None:  # nothing else can be cut
             limits = [column.floor if column.is_text else column.width for column in self._columns]
         for column, limit in zip(self._columns, limits, strict=True):
@@ -348,7 +349,8 @@ def tabulated_lines(rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> 
 class _Column:
     """One column with the cells of the current block; `pieces` are the lines of its header.
 
-    Widths are in columns of the terminal.
+    Widths are in columns of the terminal. With a `squeeze` of 1, names may be cut alike; with 2, words of a
+    short list too.
     """
 
     def __init__(self, heading: Heading) -> None:
@@ -361,7 +363,7 @@ class _Column:
         self.is_time = self.header.endswith("time")
         self.pieces = [self.header]
         self.width = 0
-        self.is_tight = False
+        self.squeeze = 0
         self.is_sought = False
 
     @property
@@ -389,12 +391,12 @@ class _Column:
     @property
     def floor(self) -> int:
         """The smallest width to which a text can be cut."""
-        if self.header in _WHOLE:
+        if self.header in _WHOLE and self.squeeze < 2:
             return min(self.natural, _WHOLE_MOST)
         if self.is_sought:
             return min(self.natural, BODY_ROOM)
         if self.header in _NAMES:
-            least = TEXT_FLOOR if self.is_tight else max(NAME_FLOOR, self._distinct)
+            least = TEXT_FLOOR if self.squeeze else max(NAME_FLOOR, self._distinct)
             return min(self.natural, max(least, *map(len, self.pieces)))
         words = chain.from_iterable(map(str.split, self.texts)) if self.header in _CONTINUES else ()
         longest = max(map(terminal_width, words), default=0)

@@ -234,6 +234,7 @@ _LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 )
 @example([(0, "", "", "")], [(0, "", "0\x1f\x1f\x1f\x08\u17be\x1f", "0\x1f\x1f\x1f")], 60)
 @example([(0, "", "", "")], [(0, "", "", "0" * 8 + "\x1f\x1f\x1f\x08"), (0, "0" * 12, "", "")], 60)
+@example([(-(10**18), "", "", "")], [(0, "", "0" * 6, "0" * 24)], 60)
 def test_no_line_is_wider_than_the_terminal(first: list[object], second: list[object], width: int) -> None:
     """Whatever the texts are, in every block."""
     names = ("physical_offset", "topic", "body", "status")
