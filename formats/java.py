@@ -26,7 +26,7 @@ _TREEIFY_TABLE = 64  # tables of at least this many buckets keep such a bin (MIN
 _I32_SIGN = 0x80000000
 _SURROGATE_BYTES = pattern(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
-_PLAIN_DIGITS = 19  # as many as the largest long has
+_PLAIN_DIGITS = 20  # as many as the name of a log or queue file has
 
 
 def string_hash(text: str) -> int:

@@ -149,16 +149,20 @@ def brokers_of(store: Store) -> tuple[Broker, ...]:
     return tuple(each for each in BROKERS if reads_queues(store.layout, rules_of(each), settings))
 
 
-def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:
-    """Why load() of a broker fails, and on which path, from names and sizes of files; None if it does not.
+def load_failures(store: Store, brokers: Sequence[Broker]) -> dict[Broker, tuple[str, Path | None] | None]:
+    """Why load() of each broker fails, and on which path, from names and sizes of files; None if it does not.
 
     load() may also fail on the content of extension files, which is not read here. Raises as `predict_all`.
     """
     from rmqtool.broker.load import load
 
     layout = store.layout
-    loaded = load(layout, rules_of(broker), _batch_topics(layout), StartSettings.of(layout.broker_conf))
-    return None if loaded.error is None else (loaded.error, loaded.path)
+    is_batch_topic, settings = _batch_topics(layout), StartSettings.of(layout.broker_conf)
+    found = {broker: load(layout, rules_of(broker), is_batch_topic, settings) for broker in brokers}
+    return {
+        broker: None if loaded.error is None else (loaded.error, loaded.path)
+        for broker, loaded in found.items()
+    }
 
 
 def log_bytes(files: Sequence[StoreFile], start: int) -> int:
@@ -193,7 +197,7 @@ def _predict(
     running = [start for start in running if start.runs]
     _scan(running, world.settings, walk, scan_limit)
     for start in running:
-        start.finish()
+        start.finish(reader)
     return [prediction_of(start, before, in_database) for start in starts]
 
 

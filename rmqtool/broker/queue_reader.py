@@ -20,6 +20,8 @@ from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     Units = np.ndarray[Any, np.dtype[np.void]]
@@ -28,6 +30,9 @@ _RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from 
 _FIRST_BLOCK = 1 << 10  # units read at once, doubled up to
 _BLOCK = 1 << 15
 _LONG_MAX = (1 << 63) - 1
+_HEAD_BYTES = (1 + _FIRST_BLOCK) * UNIT_SIZE  # of a file: read at once, kept without most zeros at its end
+_ZEROS = bytes(_HEAD_BYTES)
+_HEADS_BYTES = 32 << 20  # kept at most
 
 
 class StartError(Exception):
@@ -44,6 +49,8 @@ class QueueReader:
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
+        self._heads: dict[Path, bytes] = {}
+        self._room = _HEADS_BYTES
 
     # reading
 
@@ -52,12 +59,30 @@ class QueueReader:
         from rmqtool.queue.units import unit_array
 
         length = max(min(count, self.total(state) - first), 0) * state.unit_size
-        data = b"" if file.path is None else self._files.read(file.path, first * state.unit_size, length)
+        data = b"" if file.path is None else self._bytes(file.path, first * state.unit_size, length)
         units = unit_array(bytearray(data.ljust(length, b"\0")), state.unit_size)
         low, high = (number - file.file_from_offset // state.unit_size - first for number in state.fillers)
         if file.path is None and high > max(low, 0):
             units["size"][max(low, 0) : high] = PRE_BLANK.size
         return units
+
+    def _bytes(self, path: Path, offset: int, length: int) -> bytes:
+        """Bytes of a file, without some of the zeros at their end.
+
+        The heads are kept: every start asks for the same few units of each queue, and there may be more
+        queues than files that can be open.
+        """
+        if offset + length > _HEAD_BYTES:
+            return self._files.read(path, offset, length)
+        head = self._heads.get(path)
+        if head is None:
+            head = self._files.read(path, 0, _HEAD_BYTES)
+            while head and head.endswith(_ZEROS[: (len(head) + 1) // 2]):  # rstrip takes far longer
+                head = head[: len(head) // 2]
+            if len(head) <= self._room:
+                self._room -= len(head)
+                self._heads[path] = head
+        return head[offset : offset + length]
 
     def total(self, state: QueueState) -> int:
         """Units that a file of this queue has place for."""

@@ -552,8 +552,8 @@ class BrokerStart:
 
     # after the scan
 
-    def finish(self) -> None:
-        """Cut log and queues, and start.
+    def finish(self, reader: QueueReader) -> None:
+        """Cut log and queues, and start; `reader` reads the queues.
 
         Raises:
             UnreadableError: a file cannot be read.
@@ -563,7 +563,6 @@ class BrokerStart:
         if self.end is None:  # the scan began at the end of the log's last file
             self._stop(self.begin)
         assert self.end is not None
-        reader = QueueReader(self.world.open_files)
         dispatch.finish()
         is_combined = is_combined_store(self.world.layout, self.rules, self.world.settings)
         if is_combined and dispatch.batch.states:

@@ -10,7 +10,7 @@ from rmqtool.broker.predict import (
     Prediction,
     ScanTooLongError,
     brokers_of,
-    load_failure,
+    load_failures,
     log_bytes,
     predict_all,
 )
@@ -37,7 +37,7 @@ def add_starts(
         return
     try:
         brokers = brokers_of(store)
-        failures = {broker: load_failure(store, broker) for broker in brokers}
+        failures = load_failures(store, brokers)
         predictions = _predictions(store, brokers, left)
     except RmqtoolError as error:
         if isinstance(error, UnreadableError):

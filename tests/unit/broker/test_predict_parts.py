@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqtool.broker import queue_reader
 from rmqtool.broker.predict import predict_all
 from rmqtool.broker.reput import LogFile, Reput, half_message
 from rmqtool.broker.rules import RULES
@@ -17,6 +19,7 @@ from rmqtool.formats import message as form
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import OpenFiles
 from tests.support.build_store import file_name, write_log
 from tests.support.records import record as message_record
 
@@ -236,3 +239,26 @@ def test_files_without_room(
     shutil.rmtree(root / "index")
     with Store.open(root, broker_conf=conf) as store:
         assert len(predict_all(store, abort=True)) == 3
+
+
+@pytest.mark.parametrize("room", [32 << 20, 0])
+def test_each_queue_file_is_read_once_for_all_brokers(
+    room: int, store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be more queues than files that can be open. Without room, the result is the same."""
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as store:
+        expected = predict_all(store, abort=True)
+    reads: Counter[Path] = Counter()
+    read = OpenFiles.read
+
+    def counted(files: OpenFiles, path: Path, offset: int, length: int) -> bytes:
+        reads[path] += 1
+        return read(files, path, offset, length)
+
+    monkeypatch.setattr(OpenFiles, "read", counted)
+    monkeypatch.setattr(queue_reader, "_HEADS_BYTES", room)
+    with Store.open(root) as store:
+        assert predict_all(store, abort=True) == expected
+    of_queues = {count for path, count in reads.items() if path.parent.parent.parent.name == "consumequeue"}
+    assert of_queues == {1} if room else min(of_queues) > 1
