@@ -336,8 +336,8 @@ class SelectionOptions(Group):
             "--grep",
             metavar="PATTERN",
             help="Include only messages whose body, once decompressed, matches this Python regular"
-            " expression anywhere; (?i) at its start ignores case. A pattern with ^, $, \\b or"
-            " (?i) is slow unless every match contains the same text.",
+            " expression anywhere; (?i) at its start ignores case. A pattern with look-around, a"
+            " reference to a group, or $ before its end is slow where many bodies match without it.",
         ),
     ] = None
     key: Annotated[

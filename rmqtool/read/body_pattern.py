@@ -2,8 +2,8 @@ r"""Patterns that bodies contain: regular expressions over bytes, as Python's `r
 
 The pattern is encoded as UTF-8: `.` is one byte, `\w` an ASCII letter, digit or underscore, and `(?i)` at
 the beginning ignores the case of ASCII letters. Most patterns are plain text, or have a text that every
-match contains: `required` is that text. Compiled code looks for it, and only what has it is left to `re`.
-Most of the others mean the same to RE2, which is compiled too: `re2` spells them for it.
+match contains: `required` is that text, which compiled code looks for. RE2, which is compiled too, looks for
+the pattern in what has it: `re2` spells it for RE2. `re` decides what is then left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats import body
 from rmqtool.formats.message import COMPRESSED, Message
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.lazy_pattern import pattern
+from rmqtool.read.re2 import Re2Pattern, in_re2
 
 _Read = TypeVar("_Read")
 
@@ -89,73 +89,11 @@ def _literals(items: Iterable[tuple[Any, Any]]) -> Iterator[int | None]:
             yield None
 
 
-class _NotInRe2Error(Exception):
-    """A part of a pattern that RE2 does not have, or understands in another way."""
-
-
 @lru_cache(maxsize=16)
-def _re2(text: str) -> str | None:
+def _re2(text: str) -> Re2Pattern | None:
     parsed = _parsed(text)
-    if parsed.state.flags:
-        return None
-    try:
-        return _in_re2(parsed)
-    except _NotInRe2Error:
-        return None
-
-
-def _in_re2(items: Iterable[tuple[Any, Any]]) -> str:
-    """Items of `re._parser` in the syntax of RE2 for bytes (Latin-1): each byte by its number."""
-    return "".join(map(_item_in_re2, items))
-
-
-def _item_in_re2(item: tuple[Any, Any]) -> str:
-    name, argument = item[0].name, item[1]
-    if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-        return _set_in_re2(set(filter(partial(_is_in, name, argument), range(256))))
-    if name == "SUBPATTERN" and not argument[1] | argument[2]:
-        return f"(?:{_in_re2(argument[3])})"
-    if name == "BRANCH":
-        return f"(?:{'|'.join(map(_in_re2, argument[1]))})"
-    if name in ("MAX_REPEAT", "MIN_REPEAT"):  # which of them is found first does not matter here
-        low, high, repeated = argument
-        most = "" if high == _NO_MOST else high
-        if max(low, most or 0) <= _RE2_REPEATS:
-            return f"(?:{_in_re2(repeated)}){{{low},{most}}}"
-    raise _NotInRe2Error
-
-
-def _is_in(name: str, argument: Any, byte: int) -> bool:
-    """Whether an item that stands for one byte stands for this one."""
-    if name == "LITERAL":
-        return bool(byte == argument)
-    if name == "NOT_LITERAL":
-        return bool(byte != argument)
-    if name == "ANY":
-        return byte != ord("\n")
-    if name == "RANGE":
-        return bool(argument[0] <= byte <= argument[1])
-    if name == "CATEGORY":
-        kind, is_not = argument.name.removeprefix("CATEGORY_").removeprefix("NOT_"), "_NOT_" in argument.name
-        if kind not in _CATEGORIES:
-            raise _NotInRe2Error
-        return (_CATEGORIES[kind].match(bytes([byte])) is not None) != is_not
-    parts = [(part.name, value) for part, value in argument if part.name != "NEGATE"]
-    return any(_is_in(*part, byte) for part in parts) == (len(parts) == len(argument))
-
-
-_CATEGORIES = {"DIGIT": pattern(rb"\d"), "SPACE": pattern(rb"\s"), "WORD": pattern(rb"\w")}
-_NO_MOST = (1 << 32) - 1  # re._constants.MAXREPEAT
-_RE2_REPEATS = 1000
-
-
-def _set_in_re2(wanted: set[int]) -> str:
-    if not wanted:
-        raise _NotInRe2Error
-    firsts = sorted(byte for byte in wanted if byte - 1 not in wanted)
-    lasts = sorted(byte for byte in wanted if byte + 1 not in wanted)
-    ranges = zip(firsts, lasts, strict=True)
-    return "[" + "".join(rf"\x{first:02x}-\x{last:02x}" for first, last in ranges) + "]"
+    flags = parsed.state.flags
+    return None if flags & re.LOCALE else in_re2(parsed, flags)
 
 
 @dataclass(frozen=True)
@@ -189,8 +127,8 @@ class BodyPattern:
         return _required(self.text)
 
     @property
-    def re2(self) -> str | None:
-        """The same pattern for RE2 over bytes; None if it has a part that RE2 may see in another way."""
+    def re2(self) -> Re2Pattern | None:
+        """The pattern for RE2 over bytes; None if the locale counts."""
         return _re2(self.text)
 
     def found_in(self, data: bytes | memoryview) -> bool:

@@ -15,8 +15,11 @@ from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, split_keys
 from rmqtool.log.string_ranges import Ranges, TextSet, bodies, contain, gather
 from rmqtool.read.body_pattern import BodyPattern
+from rmqtool.read.re2 import Re2Pattern
 from rmqtool.read.selection import Selection
 from rmqtool.storage.buffers import Array
+
+_FEW_ROWS = 64
 
 
 class Residual:
@@ -89,17 +92,15 @@ def body_mask(pattern: BodyPattern, stored: Ranges, flags: Array) -> Array:
         flags: the sysFlag of each body, shape (rows,); 0 for one that has been decompressed.
     """
     required = pattern.required
-    re2 = _re2_of(pattern) if required is None else None
     is_open = (flags & COMPRESSED) != 0
+    found: Array = ~is_open
     if required is not None:
-        found = contain(stored, required.text, ignores_case=required.ignores_case)
-        rest = np.flatnonzero(is_open if required.is_all else is_open | found)
-    elif re2 is not None:
-        found = _matched_by_re2(stored, re2)
+        found &= contain(stored, required.text, ignores_case=required.ignores_case)
+    if required is not None and required.is_all:
         rest = np.flatnonzero(is_open)
     else:
-        found = np.zeros(len(stored), np.bool_)
-        rest = np.arange(len(stored))
+        is_decided = _search_by_re2(pattern, stored, found)
+        rest = np.flatnonzero(is_open if is_decided else is_open | found)
     data = stored.data.data
     stops = stored.starts + stored.lengths
     for row in rest.tolist():
@@ -108,8 +109,24 @@ def body_mask(pattern: BodyPattern, stored: Ranges, flags: Array) -> Array:
     return found
 
 
+def _search_by_re2(pattern: BodyPattern, stored: Ranges, found: Array) -> bool:
+    """Take from the rows in `found` those without what RE2 looks for; return whether the others match.
+
+    A few rows are left to Python: loading RE2 takes longer.
+    """
+    places = np.flatnonzero(found)
+    if len(places) <= _FEW_ROWS:
+        return False
+    re2 = _re2_of(pattern)
+    if re2 is None:
+        return False
+    searched = Ranges(stored.data, stored.starts[places], stored.lengths[places])
+    found[places] = _matched_by_re2(searched, re2.text)
+    return re2.is_exact
+
+
 @lru_cache(maxsize=16)
-def _re2_of(pattern: BodyPattern) -> str | None:
+def _re2_of(pattern: BodyPattern) -> Re2Pattern | None:
     """`BodyPattern.re2`, unless RE2 refuses it: it limits repeats of repeats, and the size of a pattern."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -117,7 +134,7 @@ def _re2_of(pattern: BodyPattern) -> str | None:
     found = pattern.re2
     if found is not None:
         try:
-            pc.match_substring_regex(pa.array([b""]), found)  # without a text it looks at nothing
+            pc.match_substring_regex(pa.array([b""]), found.text)  # without a text it looks at nothing
         except pa.ArrowInvalid:
             return None
     return found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from operator import le
 from pathlib import Path
 
 import numpy as np
@@ -149,45 +150,56 @@ def test_what_a_pattern_requires_is_in_every_match(flags: str, text: str, bodies
 PARTS = (
     "a", "b", "[0-9]", "[^a-c]", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", ".", r"\n", "[a-]", "[]x]",
     "(ab|b)", "(?:a|)", "\u00e9", "[\u00e9-\u00fc]", r"\x00", r"[\d_]", r"[^\s\d]", r"\.", r"[\]]", "^",
-    r"\b", "$", "(?=a)",
+    r"\b", r"\B", "$", r"\A", r"\Z", "(?=a)", "(?!b)", "(?<=a)", "(?>a|ab)", "(?i:a[^b-c])", r"(?s:.)",
+    "(?m:^)", "(?m:$)", "(?m:a$|^b)", "(a)", r"\1", "(?(1)a|b)", "a{2}+", "|", "[^\\x00-\\xff]",
 )  # fmt: skip
 REPEATS = ("", "*", "+", "?", "{2}", "{1,3}", "{,2}", "{2,}", "*?", "+?")
 
 
 @given(
+    st.sampled_from(["", "(?i)", "(?s)", "(?m)", "(?ims)"]),
     st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from(REPEATS)), min_size=1, max_size=4),
-    st.lists(st.text("ab0 9\n\0\u00c3\u00a9_-].\v\u0085\u00ffx", max_size=8), min_size=1, max_size=30),
+    st.lists(st.text("abAB0 9\n\0\u00c3\u00a9_-].\v\u0085\u00ffx", max_size=8), min_size=1, max_size=30),
 )
-def test_re2_finds_what_python_finds(parts: list[tuple[str, str]], texts: list[str]) -> None:
-    """Of any bytes, valid UTF-8 or not."""
+def test_re2_finds_what_python_finds(flags: str, parts: list[tuple[str, str]], texts: list[str]) -> None:
+    """Of any bytes, valid UTF-8 or not; it may find more where it lacks a part of the pattern."""
     try:
-        pattern = BodyPattern("".join(part + repeat for part, repeat in parts))
+        pattern = BodyPattern(flags + "".join(part + repeat for part, repeat in parts))
     except UsageError:
         return
-    if pattern.re2 is None:
-        return
+    re2 = pattern.re2
+    assert re2 is not None
     data = [text.encode("latin-1") for text in texts]
-    found = pc.match_substring_regex(pa.array(data, pa.binary()), pattern.re2).to_pylist()
-    assert found == [pattern.found_in(each) for each in data]
+    found = pc.match_substring_regex(pa.array(data, pa.binary()), re2.text).to_pylist()
+    expected = [pattern.found_in(each) for each in data]
+    assert all(map(le, expected, found))
+    assert not re2.is_exact or found == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "is_in_re2"),
+    ("text", "is_exact"),
     [
-        ("[0-9a-f]{9}", True), (r"\d+|x", True), ("(a|bc)*?d.", True),
-        ("^[0-9]", False), (r"\b[0-9]", False), ("(?i)[a-f]", False), ("(?=a)[0-9]", False),
-        ("[0-9]{1001}", False), ("(?:[0-9]{900}){900}|x", True),
+        ("[0-9a-f]{9}", True), (r"\d+|x", True), ("(a|bc)*?d.", True), ("^[0-9]", True), (r"\b[0-9]", True),
+        (r"[0-9]\Z", True), ("[0-9]$|x$", True), ("([0-9]$)x", False), ("(?m:^[a-f]$)", True),
+        ("(?i)[a-f]", True), ("(?=a)[0-9]", False), (r"([0-9])\1", False), ("[0-9]{1001}", False),
+        ("[0-9]{3}+", False), ("(?:[0-9]{900}){900}|x", True), (r"\b(?:order|x)\b", True),
     ],
 )  # fmt: skip
-def test_patterns_without_a_text_are_searched_by_re2(text: str, is_in_re2: bool) -> None:
-    """What it has not, or refuses, is left to Python."""
+def test_patterns_are_searched_by_re2(text: str, is_exact: bool) -> None:
+    """Where it lacks a part of the pattern, or refuses the pattern, Python decides."""
     pattern = BodyPattern(text)
-    assert (pattern.re2 is not None) == is_in_re2
-    bodies = Ranges(
-        np.frombuffer(b"order 0123456789d x", np.uint8), np.array([0, 6]), np.array([6, 12], np.int32)
-    )
-    expected = [pattern.found_in(b"order "), pattern.found_in(b"0123456789d ")]
-    assert body_mask(pattern, bodies, np.zeros(2, np.int32)).tolist() == expected
+    assert pattern.re2 is not None
+    assert pattern.re2.is_exact == is_exact
+    parts = [b"order ", b"0123456789d ", b"x", b"order 5", b"1\n1"] * 20
+    sizes = np.array(list(map(len, parts)), np.int32)
+    bodies = Ranges(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(sizes) - sizes, sizes)
+    found = body_mask(pattern, bodies, np.zeros(len(parts), np.int32))
+    assert found.tolist() == list(map(pattern.found_in, parts))
+
+
+def test_the_locale_counts_only_for_python() -> None:
+    """RE2 has none."""
+    assert BodyPattern("(?L)[a-c]").re2 is None
 
 
 @given(
