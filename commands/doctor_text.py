@@ -72,9 +72,11 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         return
     elif all(start.prediction is not None for start in starts):
         is_lost = any(each.name == OFFSETS_LOST for each in found.diagnoses)
+        timer = [each.message for each in found.diagnoses if each.name in _OF_TIMER and each.detail]
         yield from start_sentences(
-            _predictions(starts), more=bool(found.lost), offsets_lost=is_lost, is_said=found.config_lost
-        )
+            _predictions(starts), more=bool(found.lost), offsets_lost=is_lost, is_said=found.config_lost,
+            timer=next(iter(timer), ""),
+        )  # fmt: skip
     elif any(start.error is not None for start in starts) or any(
         each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses
     ):
@@ -111,6 +113,8 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
 
 _ONLY_IN_FULL = frozenset({"read_ahead"})
 """Notes on the host that say the same of most hosts: in short they would hide what is new."""
+_OF_TIMER = ("TM03", "TM04")
+"""Losses of a timer, which no start of a broker shows in the log."""
 _PUT_BACK = ("CL20", "CL21")
 """Files of the log that are missing or too short: a copy of them is to be put back before anything else."""
 _USAGE_SHOWN = 3

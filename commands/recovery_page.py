@@ -404,6 +404,9 @@ Without timerwheel, the files of timerlog or config/timercheck (TM03) a 5.x brok
 messages twice or never. recover makes the three files again from the messages in the log: with every message
 that was not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
 
+Of a timer in RocksDB (timerRocksDBEnable) whose database is lost or damaged, TM04 counts the pending
+messages, and rmqtool stats STORE --delayed says when they are due. Copy rocksdbstore from a backup.
+
 ## What cannot be repaired
 
 Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool

@@ -169,6 +169,7 @@ def of_recover(found: Row) -> list[str]:
         more=found["lost_messages"] > 0,
         offsets_lost=is_lost,
         is_said=found["config_lost"],
+        timer=_timer_text(found) if found["applied"] is None else "",
     )
     if found["applied"] is None:
         if ledger_is_damaged(found):
@@ -176,6 +177,14 @@ def of_recover(found: Row) -> list[str]:
         sentences += _plan_sentences(found)
         sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
+
+
+def _timer_text(found: Row) -> str:
+    """Say what the loss of a timer costs, as its actions or the warning say it; empty without a loss."""
+    texts = [row["reason"] for row in found["actions"] if row["problem"] == "TM03"]
+    texts = [text for text in texts if ": a broker " in text]  # a wheel alone costs nothing
+    texts += [text.partition(": ")[2] for text in found["warnings"] if "(TM04): " in text]
+    return texts[0].partition(";")[0] if texts else ""
 
 
 def ledger_is_damaged(found: Row) -> bool:
@@ -198,12 +207,13 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
 
 
 def start_sentences(
-    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False, is_said: bool = False
-) -> Iterator[str]:
+    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False, is_said: bool = False,
+    timer: str = "",
+) -> Iterator[str]:  # fmt: skip
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
     `more` is whether messages are lost already, `offsets_lost` whether the committed offsets are, `is_said`
-    whether `config_lost_sentence` was said, which says so too.
+    whether `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs.
     """
     brokers: dict[str, list[str]] = {}
     for row in predictions:
@@ -214,7 +224,7 @@ def start_sentences(
         return
     safe = brokers.pop("", [])
     if safe:
-        what = "no message" if offsets_lost else "nothing"
+        what = "no message" if offsets_lost or timer else "nothing"
         yield f"A start of {listed(safe, word='or')} loses {what}{' more' if more else ''}."
     else:
         yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
@@ -223,6 +233,8 @@ def start_sentences(
     yield from _config_cures(predictions)
     if offsets_lost and not is_said:
         yield f"But {OFFSETS_ARE_LOST[0].lower()}{OFFSETS_ARE_LOST[1:]}" if safe else OFFSETS_ARE_LOST
+    if timer:
+        yield f"But {timer}." if safe else f"{timer[0].upper()}{timer[1:]}."
 
 
 def config_that_ends(row: Row) -> Row | None:

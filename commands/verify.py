@@ -292,6 +292,7 @@ def _start_sentences(opened: Store, present: Iterable[str]) -> Iterator[str]:
         more=any(code.startswith("CL") and BY_CODE[code].severity == "error" for code in present),
         offsets_lost=OFFSETS_LOST in present,
         is_said=is_folder_lost(opened.layout),
+        timer=next((BY_CODE[code].message for code in ("TM03", "TM04") if code in present), ""),
     )
 
 

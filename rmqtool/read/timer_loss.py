@@ -6,18 +6,24 @@
                             delivered twice, and delivered ones again
     all of them             it delivers again all that was delivered
 
+The timer of 5.4 can be in RocksDB instead (timerRocksDBEnable). Without its database a broker continues where
+timercheck says, mostly at the start of the queue, and delivers again what was delivered since. That it was in
+RocksDB is known by broker.conf, by what is left of the database, or by messages that a timer in files would
+have taken: it has run later, but has never written a unit.
+
 A message was delivered if its topic has its unique key, stored after the record of the timer. Of a message
 that was stored again (roll) the newest record counts.
 
-Source: TimerMessageStore#recover, #reviseQueueOffset, #doEnqueue; spec 06 section 8.
+Source: TimerMessageStore#recover, #reviseQueueOffset, #doEnqueue, TimerMessageRocksDBStore#start,
+#scanSysTimerTopic; spec 06 sections 5.2 and 8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as form
 from rmqtool.log.damage import WALK_CODES
@@ -27,7 +33,9 @@ from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head, reading
+from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.source import nonzero_end
+from rmqtool.storage.unsupported import SIDE_FOLDER, SIDE_STORE, TIMER_MESSAGES, has_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
 
 _UNIT = form.LOG_UNIT.size
 _NEVER = (1 << 63) - 1
+_TAKEN_MS = 10_000  # a timer in files takes a message within a second
 _COLUMNS = (
     "physical_offset",
     "size",
@@ -119,11 +128,38 @@ def snapshots(layout: StoreLayout) -> list[str]:
 
 
 def may_have_lost(layout: StoreLayout) -> bool:
-    """Whether the timer log or timercheck is lost, as far as its files and the known topics show.
+    """Whether the timer log, timercheck or the timer in RocksDB is lost, as far as files and topics show.
 
     A store that has no file of a timer, and does not know its topic, never had one. Raises UnreadableError.
     """
-    return _has_lost(layout, loss_of(layout, check_of(layout)))
+    check, in_rocksdb = check_of(layout), _in_rocksdb(layout)
+    if in_rocksdb != "unknown":
+        return in_rocksdb != "sound"
+    return _may_lack_database(layout, check) or _has_lost(layout, loss_of(layout, check))
+
+
+def _in_rocksdb(layout: StoreLayout) -> Literal["sound", "unreadable", "lost", "unknown"]:
+    """The state of a timer in RocksDB; unknown: nothing but the log can show that there was one."""
+    if layout.rocksdb_messages is not None:
+        try:
+            found = read_timers(layout.rocksdb_messages)
+        except InputError:
+            return "unreadable"
+        return "unknown" if found is None else "sound"
+    named = (part for part in layout.unsupported if part.what == TIMER_MESSAGES)
+    part = next(named, None)
+    return "unknown" if part is None else "lost" if part.is_lost else "unreadable"
+
+
+def _may_lack_database(layout: StoreLayout, check: form.Check | None) -> bool:
+    """Whether the timer can have been in a database that is gone, which only the log can show."""
+    conf = layout.broker_conf
+    is_elsewhere = conf is not None and layout.root is not None and has_database(layout.root / SIDE_FOLDER)
+    if layout.rocksdb_messages is not None or is_elsewhere or check is None:
+        return False
+    has_queue = (TIMER_TOPIC, 0) in layout.consume_queues or not layout.consume_queues
+    is_idle = check.last_read_time > 0 == check.last_timer_log_flush_position
+    return has_queue and is_idle and not _has_units(layout) and lacks_wheel(layout)
 
 
 def _has_lost(layout: StoreLayout, loss: Loss) -> bool:
@@ -147,7 +183,7 @@ def check_of(layout: StoreLayout) -> form.Check | None:
 
 
 class TimerLoss(NamedTuple):
-    """A timer that has lost its log, or timercheck.
+    """A timer that has lost its log, timercheck, or its database.
 
     Attributes:
         loss: which files are lost.
@@ -156,6 +192,7 @@ class TimerLoss(NamedTuple):
         delivered: unique keys of the messages that were delivered.
         pending: the records to deliver, in the order of the queue.
         unclear: the records of which it is not known whether they were delivered.
+        database: what happened to the database, of a timer in RocksDB.
     """
 
     loss: Loss
@@ -164,10 +201,18 @@ class TimerLoss(NamedTuple):
     delivered: set[str]
     pending: Sequence[Timed]
     unclear: Sequence[Timed]
+    database: Literal["", "lost", "unreadable"] = ""
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages to deliver."""
+        return sum(not each.is_delete for each in self.pending)
 
     @property
     def text(self) -> str:
         """Which files are lost, and what a broker does without them."""
+        if self.database:
+            return self._text_of_database()
         waiting = _counted(len(self.pending), "pending message")
         done = _counted(len(self.delivered), "delivered one")
         if self.loss.log and not self.loss.check:
@@ -176,9 +221,21 @@ class TimerLoss(NamedTuple):
             return f"timercheck is lost: a broker delivers {waiting} twice, and {done} again"
         return f"timer log and timercheck are lost: a broker delivers {done} again"
 
+    def _text_of_database(self) -> str:
+        waiting = _counted(self.waiting, "pending message")
+        if self.database == "unreadable":
+            return f"the timer is in {SIDE_FOLDER}, which cannot be read, with {waiting}"
+        start = _queue_offset(self.check)
+        never = sum(each.queue_offset < start and not each.is_delete for each in self.pending)
+        after = {each.key for each in self.records if each.queue_offset >= start}
+        parts = [f"never delivers {never} of them" if never else "reads them from the log again"]
+        if again := len(self.delivered & after):
+            parts.append(f"delivers {_counted(again, 'delivered one')} again")
+        return f"the timer in RocksDB is lost, with {waiting}: a broker {' and '.join(parts)}"
+
 
 def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
-    """What is lost of the timer; None if neither its log nor timercheck is.
+    """What is lost of the timer; None if neither its log, nor timercheck, nor its database is.
 
     Args:
         store: opened for reading.
@@ -189,16 +246,47 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     """
     layout = store.layout
     check = check_of(layout)
-    loss = loss_of(layout, check)
-    if layout.rocksdb_messages is not None or not _has_lost(layout, loss):
+    in_rocksdb = _in_rocksdb(layout)
+    if in_rocksdb == "sound":
+        return None
+    loss, may_lack = loss_of(layout, check), _may_lack_database(layout, check)
+    if in_rocksdb == "unknown" and not may_lack and not _has_lost(layout, loss):
         return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
     if not records:
         return None
     delivered = _delivered(store, records)
-    if loss == (True, True, True) and not delivered:
+    found = TimerLoss(loss, check, records, delivered, *_pending(records, delivered, check))
+    if in_rocksdb == "unknown" and may_lack and _was_in_rocksdb(found):
+        is_there = any(part.what == SIDE_STORE and not part.is_lost for part in layout.unsupported)
+        in_rocksdb = "unreadable" if is_there else "lost"
+    if in_rocksdb != "unknown":
+        start = _queue_offset(check)
+        is_kept = not delivered and not any(each.queue_offset < start for each in found.pending)
+        return None if in_rocksdb == "lost" and is_kept else found._replace(database=in_rocksdb)
+    if not _has_lost(layout, loss) or (loss == (True, True, True) and not delivered):
         return None  # a broker reads the queue from its start, and delivers each message once
-    return TimerLoss(loss, check, records, delivered, *_pending(records, delivered, check))
+    return found
+
+
+def _queue_offset(check: form.Check | None) -> int:
+    """Where a broker continues to read the queue of the timer if its database is lost."""
+    return 0 if check is None else min(check.last_timer_queue_offset, check.master_timer_queue_offset)
+
+
+def _was_in_rocksdb(found: TimerLoss) -> bool:
+    """Whether a timer in files, which has never written a unit, would have written one for a record."""
+    check = found.check
+    if check is None:
+        return False
+    start = check.last_timer_queue_offset
+    if any(each.queue_offset < start and not each.is_delete for each in found.pending):
+        return True
+    newest = check.last_read_time - _TAKEN_MS
+    is_master = start == check.master_timer_queue_offset  # a slave takes what its master has taken
+    return is_master and any(
+        each.queue_offset >= start and each.stored_ms <= newest for each in found.records
+    )
 
 
 def _records(store: Store) -> Iterator[Timed]:

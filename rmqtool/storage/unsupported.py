@@ -38,6 +38,7 @@ _HALF_TOPIC, _TIMER_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "rmq_sys_wheel_t
 _CONFIG_OF_TYPE = ("topics", "metadata")
 """Databases of the config that a broker of storeType defaultRocksDB makes, and no other (v1)."""
 POP_RECORDS = "pop records"
+TIMER_MESSAGES = "timer messages"
 QUEUES_IN_ROCKSDB = ("consume queues", "second consume queues")
 SIDE_FOLDER = "rocksdbstore"
 """The database of index, timer messages and transactions (5.4)."""
@@ -45,7 +46,7 @@ INDEX_IN_ROCKSDB = ("index entries", "second index entries")
 # Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
     ("indexRocksDBEnable", "index entries"),
-    ("timerRocksDBEnable", "timer messages"),
+    ("timerRocksDBEnable", TIMER_MESSAGES),
     ("transRocksDBEnable", "half messages"),
 )
 SIDE_STORE = "index entries, timer or half messages"
@@ -204,7 +205,7 @@ def _side_store(root: Path, listing: Listing, conf: BrokerConf | None) -> Iterat
         if _HALF_TOPIC in listing.folders(root / "consumequeue"):
             yield Unsupported("half messages", folder, is_lost=True)
         if _has_idle_timer(root, listing):
-            yield Unsupported("timer messages", folder, is_lost=True)
+            yield Unsupported(TIMER_MESSAGES, folder, is_lost=True)
 
 
 def _has_idle_timer(root: Path, listing: Listing) -> bool:
@@ -215,7 +216,7 @@ def _has_idle_timer(root: Path, listing: Listing) -> bool:
     from rmqtool.formats import timer as timer_format
 
     is_used = _TIMER_TOPIC in listing.folders(root / "consumequeue") and "timerlog" not in listing.names(root)
-    if not is_used or "abort" in listing.names(root) or not listing.has_file(root, "timerwheel"):
+    if not is_used or "abort" in listing.names(root):
         return False
     data = head_of(root / "config/timercheck", timer_format.CHECK_FILE_SIZE)
     if len(data) != timer_format.CHECK_FILE_SIZE:

@@ -22,6 +22,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.problems import Finding, finding
 from rmqtool.read.timer_loss import find_loss, wheel_is_lost
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.unsupported import SIDE_FOLDER
 
 if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource
@@ -52,7 +53,7 @@ def check_timer(context: Context) -> Iterator[Finding]:
 
 
 def _lost(context: Context) -> Iterator[Finding]:
-    """Files that are gone, by the rule of `recover`; a broker that runs has them all."""
+    """Files or a database that are gone, by the rule of `recover`; a broker that runs has them all."""
     layout = context.layout
     if layout.kind != "store" or context.live or context.bounds.bounded:
         return
@@ -60,7 +61,10 @@ def _lost(context: Context) -> Iterator[Finding]:
         found, lost_wheel = find_loss(context.store), wheel_is_lost(layout)
     except InputError:  # of a file, or of the log: a finding of its own
         return
-    if found is not None:
+    if found is not None and found.database:
+        numbers = {"pending": found.waiting, "delivered": len(found.delivered)}
+        yield replace(finding("TM04", SIDE_FOLDER, **numbers), message=found.text)
+    elif found is not None:
         path = "config/timercheck" if found.loss.check else "timerlog"
         numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
         yield replace(finding("TM03", path, **numbers), message=found.text)

@@ -34,7 +34,13 @@ from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.next_command import out_of_ledger
 from rmqtool.storage.out_of_reach import lost_code
 from rmqtool.storage.profile import WrittenBy
-from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE
+from rmqtool.storage.unsupported import (
+    POP_RECORDS,
+    QUEUES_IN_ROCKSDB,
+    SIDE_FOLDER,
+    SIDE_STORE,
+    TIMER_MESSAGES,
+)
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
 # Parts that do not prevent a repair: what is independent of queues and index; an index and queues in
 # RocksDB, which are rebuilt.
 _HARMLESS = frozenset(
-    {POP_RECORDS, "timer messages", "half messages", "index entries", "second index entries",
+    {POP_RECORDS, TIMER_MESSAGES, "half messages", "index entries", "second index entries",
      SIDE_STORE, *QUEUES_IN_ROCKSDB}
 )  # fmt: skip
 

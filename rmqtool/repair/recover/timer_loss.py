@@ -16,6 +16,7 @@ from rmqtool.formats.java import string_hash
 from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.timer_loss import Timed, find_loss, snapshots
 from rmqtool.repair.plan import Action
+from rmqtool.storage.unsupported import SIDE_FOLDER
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -33,12 +34,16 @@ _UNIT, _BLANK = form.LOG_UNIT.size, form.LOG_BLANK.size
 def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Action], list[str]] | None:
     """The files made again, and warnings; None if neither the timer log nor timercheck is lost.
 
+    Of a timer in RocksDB nothing is made: the warning says what is lost.
+
     Raises:
         UnreadableError: a file of the timer, or the log, cannot be read.
     """
     found = find_loss(store, after.log_end)
     if found is None:
         return None
+    if found.database:
+        return [], [f"{SIDE_FOLDER} stays as it is (TM04): {found.text}; rmqtool problems TM04 says more"]
     layout, check, records = store.layout, found.check, found.records
     delivered, pending = found.delivered, found.pending
     read_ms = check.last_read_time if check is not None else _read_time(records, delivered, precision_ms)

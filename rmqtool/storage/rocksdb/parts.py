@@ -13,13 +13,20 @@ from rmqtool.errors import InputError
 from rmqtool.storage.rocksdb.config import RocksdbConfig
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.rocksdb.queues import RocksdbQueues
-from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, SIDE_FOLDER, SIDE_STORE, Unsupported
+from rmqtool.storage.unsupported import (
+    POP_RECORDS,
+    QUEUES_IN_ROCKSDB,
+    SIDE_FOLDER,
+    SIDE_STORE,
+    TIMER_MESSAGES,
+    Unsupported,
+)
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
 
 _INDEX = "second index entries"  # without broker.conf: a broker mostly writes index files as well
-_SIDE_FAMILIES = (("default", _INDEX), ("timer", "timer messages"), ("trans", "half messages"))
+_SIDE_FAMILIES = (("default", _INDEX), ("timer", TIMER_MESSAGES), ("trans", "half messages"))
 
 
 def open_parts(layout: StoreLayout, root: Path) -> None:

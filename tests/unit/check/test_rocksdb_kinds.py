@@ -344,7 +344,8 @@ def test_lost_files_of_a_database(name: str, folder: str, lost: str, cases: Libr
         plan = plan_recover(opened, RecoverRequest())
     assert files and [row["problem"] for row in shown] == [wanted][: len(wanted)]
     assert all(row["path"].startswith(folder) for row in shown)
-    assert {row["problem"] for row in rows_of(store)} == {wanted} - {""}
+    of_timer = {"TM04"} if folder == "rocksdbstore" and wanted == "RD10" else set()
+    assert {row["problem"] for row in rows_of(store)} == {wanted, *of_timer} - {""}
     said = [*plan.plan.summary["warnings"], *(each.reason for each in plan.refusals)]
     assert any(action.database for action in plan.plan.actions) == (wanted == "RD01")
     assert any("which rmqtool cannot repair" in each or "RD10" in each for each in said) == (wanted == "RD10")

@@ -50,10 +50,11 @@ STAYS = {
     "bad_cl13_bad_properties": {"CL13"},
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
-    "gap_rd10_table_missing": {"RD10"},
+    "gap_rd10_table_missing": {"RD10", "TM04"},
     "gap_rd11_log_missing": {"RD11"},
     "gap_rd13_database_missing": {"RD13"},
     "gap_rd14_pop_database_missing": {"RD14"},
+    "gap_tm04_timer_database_lost": {"RD13", "TM04"},
     "old_cl16_queue_made_anew": {"CL16"},
 }
 OF_COPIES = {"CC02", "CC03", "CC04", "CC05", *(f"TS{number:02}" for number in range(1, 8))}

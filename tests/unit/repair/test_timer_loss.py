@@ -17,7 +17,7 @@ from rmqtool.repair.recover.timer_loss import DEFAULT_LOG_FILE_SIZE, Timed, _fil
 from rmqtool.storage.layout import StoreLayout
 from tests.support.stores import Library
 from tests.support.sweep import sample
-from tests.support.whole_store import codes_of
+from tests.support.whole_store import codes_of, findings_of
 
 STORE = "kind_tiered_540"  # three timer messages were delivered, four are pending
 CHECK = "config/timercheck"
@@ -104,6 +104,68 @@ def test_the_text_says_what_a_broker_would_do(
         out, err = capfd.readouterr()
         assert text in out
         assert ("the new ones have the default, 100 MiB" in out + err) == (name == "timerlog")
+
+
+COMBINED = "kind_combine_index_timer_540"  # a timer in RocksDB: three delivered, eight pending
+LOST_DATABASE = (
+    "the timer in RocksDB is lost, with 8 pending messages: a broker reads them from the log again and"
+    " delivers 3 delivered ones again"
+)
+UNREADABLE_DATABASE = "the timer is in rocksdbstore, which cannot be read, with 8 pending messages"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("rocksdbstore",), LOST_DATABASE),
+        (("rocksdbstore", "timerwheel"), LOST_DATABASE),
+        (("rocksdbstore/000013.sst",), UNREADABLE_DATABASE),
+        (("rocksdbstore/000014.sst", "timerwheel"), UNREADABLE_DATABASE),
+        (("timerwheel",), ""),
+    ],
+)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_timer_in_rocksdb(
+    names: tuple[str, ...], text: str, is_killed: bool, cases: Library, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Its loss is seen without broker.conf, from the log; recover makes no files of it."""
+    root = cases.copy(COMBINED, tmp_path / "store")
+    lose(root, names)
+    if is_killed:
+        (root / "abort").touch()
+    assert codes_of(root, passes=["timer"]) == ["TM04"] * bool(text)
+    main(["stats", str(root), "--delayed", "--json"])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert sum(row["count"] for row in rows if row["kind"] == "timer") == 8
+    for words in (["verify", str(root), "--pass", "timer"], ["doctor", str(root)], ["recover", str(root)]):
+        main(words)
+        out = " ".join("".join(capfd.readouterr()).split())
+        assert text in out and ("TM04" in out) == bool(text)
+        assert "loses nothing" not in out or not text
+    assert not (root / "timerlog").exists()
+
+
+def test_broker_conf_says_where_the_timer_is(cases: Library, tmp_path: Path) -> None:
+    """With timerRocksDBEnable the messages that wait are in RocksDB, whatever timercheck says."""
+    root, conf = cases.copy(COMBINED, tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text("timerRocksDBEnable=true\n")
+    assert codes_of(root, passes=["timer"], broker_conf=conf) == []
+    lose(root, ["rocksdbstore", CHECK])
+    assert codes_of(root, passes=["timer"]) == ["TM03"]
+    assert codes_of(root, passes=["timer"], broker_conf=conf) == ["TM04"]
+
+
+def test_messages_before_the_queue_offset_of_the_files(cases: Library, tmp_path: Path) -> None:
+    """A broker that was started once more has noted in timercheck how far RocksDB was: it continues there."""
+    root = cases.copy(COMBINED, tmp_path / "store")
+    lose(root, ["rocksdbstore"])
+    data = (root / CHECK).read_bytes()
+    check = timer.decode_check(data)._replace(last_timer_queue_offset=7, master_timer_queue_offset=7)
+    (root / CHECK).write_bytes(timer.encode_check(check))
+    (found,) = findings_of(root, passes=["timer"])
+    assert found.message.startswith("the timer in RocksDB is lost, with 8 pending messages: a broker never")
+    assert found.detail == {"pending": 8, "delivered": 3}
 
 
 EMPTY = {
