@@ -65,7 +65,8 @@ def _start_sentence(found: Examination) -> Iterator[str]:
     starts = _own_starts(found)
     if found.lost:
         are = "is" if sum(found.lost.values()) == 1 else "are"
-        yield f"{by_name(found.lost, 'message')} {are} already lost."
+        names = f": {'; '.join(found.lost_names)}" if found.lost_names else ""
+        yield f"{by_name(found.lost, 'message')} {are} already lost{names}."
     if found.info["state"]["lock"] == "held":
         yield "A broker is using the store."
     elif not starts:

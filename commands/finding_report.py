@@ -10,7 +10,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
 from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
-from rmqtool.problems import BY_CODE, LEDGER_CURE, Finding, leaves_ledger
+from rmqtool.problems import Finding
 from rmqtool.terminal import counted, print_error, shortened
 
 if TYPE_CHECKING:
@@ -229,12 +229,11 @@ class FindingBlocks:
     """Makes the block of each finding: severity, code and place; what is wrong; what to do.
 
     What was said of a problem is not repeated at its other places. `command` returns the command line of a
-    command on the store; `in_ledger` is whether its log is in DLedger.
+    command on the store.
     """
 
-    def __init__(self, command: Callable[[str], str], *, in_ledger: bool = False) -> None:
+    def __init__(self, command: Callable[[str], str]) -> None:
         self._command = command
-        self._in_ledger = in_ledger
         self._said: dict[str, str] = {}
 
     def lines(self, row: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -244,14 +243,13 @@ class FindingBlocks:
         if is_new and self._said:
             yield ""
         place = _place(row["path"], row["physical_offset"], row["length"])
+        if "record_physical_offset" in row.get("detail", {}):
+            place += f", its record at {row['detail']['record_physical_offset']}"
         yield from wrapped(f"{row['severity'].upper()}: {code} {place}", width, indent=2)
         if is_new:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
-                cure = row["repair"]
-                if self._in_ledger and code.startswith("CL") and leaves_ledger(BY_CODE[code]):
-                    cure = LEDGER_CURE
-                cure = _COMMAND.sub(lambda found: self._command(found[1]), cure)
+                cure = _COMMAND.sub(lambda found: self._command(found[1]), row["repair"])
                 yield from wrapped(f"{'  do':<{_LABEL}}{cure}", width, indent=_LABEL)
         self._said[code] = message
 

@@ -120,7 +120,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            block = FindingBlocks(store.command, in_ledger=opened.layout.ledger is not None).lines
+            block = FindingBlocks(store.command).lines
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
@@ -210,7 +210,8 @@ _LEFT_READ = 20  # damaged places of which it is found out whether something can
 
 def _left(opened: Store, store: options.StoreOptions, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield that damaged records can be read in part, and the command line that shows the first of them."""
-    places = list(dict.fromkeys(start for start, _ in ranges))[:_LEFT_READ]
+    starts, log = list(dict.fromkeys(start for start, _ in ranges))[:_LEFT_READ], opened.commit_log
+    places = list(dict.fromkeys(place for start in starts for place in (start, log.record_place(start))))
     found = [place for place in places if opened.find(place) is not None or opened.remains(place) is not None]
     if found:
         several = "" if len(found) == 1 else f" (of {len(found)} such records the first)"
@@ -306,16 +307,17 @@ def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:
     """Yield which topics the damage concerns."""
-    from rmqtool.check.verify import topics_at_stake
+    from rmqtool.check.verify import by_topic, messages_at_stake, names_of
 
     if store.layout.kind != "store":
         return
     if ranges:
-        counts = topics_at_stake(store, ranges)
-        if counts is None:
+        found = messages_at_stake(store, ranges)
+        if found is None:
             yield "at stake in the log: not looked for; rmqtool recover names the lost messages"
-        elif counts:
-            yield f"at stake in the log: {by_name(counts, 'message')}"
+        elif found:
+            names = f": {'; '.join(names_of(store, found))}" if len(found) <= _NAMED else ""
+            yield f"at stake in the log: {by_name(by_topic(found), 'message')}{names}"
         else:
             yield "at stake in the log: no message that a queue leads to"
     if topics:
@@ -326,6 +328,7 @@ def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> 
 
 
 _TOPICS_SHOWN = 3
+_NAMED = 3  # messages at stake; of more the numbers say more
 
 
 def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: str | None) -> Any:

@@ -426,7 +426,7 @@ LEDGER_CURE = (
 def leaves_ledger(problem: Problem) -> bool:
     """Whether a problem, in a store with a DLedger log, leads to a replica or out of DLedger, not to recover."""
     repair = problem.repair or ""
-    return repair == _OUT_OF_LEDGER or (
+    return repair in (_OUT_OF_LEDGER, LEDGER_CURE) or (
         problem.code.startswith("CL") and repair.startswith("rmqtool recover ")
     )
 

@@ -145,6 +145,11 @@ class CommitLog(LogFiles):
             )
         return data
 
+    def record_place(self, start: int) -> int:
+        """Where the record begins of what starts at a physical offset: of an entry after its header."""
+        file = self.file_of(start)
+        return start if file is None else start + file.entry_header
+
     def remains(self, physical_offset: int, size: int, topic: str) -> Remains | None:
         """What is left of a record that `read` cannot read; None if nothing is, or if it is too large.
 

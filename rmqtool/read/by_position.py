@@ -292,13 +292,17 @@ def _what_is_at(store: Store, physical_offset: int) -> str:
     try:
         begin = store.record_before(file, physical_offset)
         for head in log.heads(begin):
-            if head.physical_offset <= physical_offset < head.end:
+            if head.physical_offset == physical_offset:
+                break
+            if head.physical_offset < physical_offset < head.end:
                 return f"offset {physical_offset} is inside the record at {head.physical_offset}"
             if head.physical_offset > physical_offset:
                 break
-        if _is_record_cut(file, physical_offset):
-            line = on_store(store.layout.root or file.path, "dump", "--explain", str(physical_offset))
-            return f"a damaged record starts at offset {physical_offset}; what can be read of it: {line}"
+        for start in dict.fromkeys((physical_offset, physical_offset - file.entry_header)):
+            if start >= file.file_from_offset and _is_record_cut(file, start):
+                place = start + file.entry_header
+                line = on_store(store.layout.root or file.path, "dump", "--explain", str(place))
+                return f"a damaged record starts at offset {place}; what can be read of it: {line}"
     except (OSError, UnreadableError):
         pass  # the reader of the row's file says so where it matters
     return f"no record starts at offset {physical_offset}"

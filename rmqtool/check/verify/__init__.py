@@ -24,14 +24,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.at_stake import damaged_ranges, topics_at_stake
+from rmqtool.check.verify.at_stake import by_topic, damaged_ranges, messages_at_stake, names_of
 from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
 from rmqtool.check.verify.timer import check_timer
 from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Progress
-from rmqtool.problems import Finding
+from rmqtool.problems import LEDGER_CURE, Finding, leaves_ledger
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.context import Observe
@@ -76,7 +76,9 @@ __all__ = [
     "state",
     "timer",
     "verify",
-    "topics_at_stake",
+    "by_topic",
+    "messages_at_stake",
+    "names_of",
 ]
 
 
@@ -128,7 +130,11 @@ def verify(
     started = time.monotonic()
     try:
         found = _run(context, set(report.passes))
-        yield from found if store.layout.kind != "tiered" else map(_without_repair, found)
+        if store.layout.kind == "tiered":
+            found = map(_without_repair, found)
+        elif store.layout.ledger is not None:
+            found = map(_of_ledger, found)
+        yield from found
     finally:
         report.seconds = time.monotonic() - started
 
@@ -138,6 +144,13 @@ def _without_repair(item: Finding) -> Finding:
     return replace(
         item, problem=replace(item.problem, repair=None), message=item.message or item.problem.message
     )
+
+
+def _of_ledger(item: Finding) -> Finding:
+    """The finding with what is to be done in a store with a DLedger log, which no command changes."""
+    if not (item.problem.code.startswith("CL") and leaves_ledger(item.problem)):
+        return item
+    return replace(item, problem=replace(item.problem, repair=LEDGER_CURE))
 
 
 def _run(context: Context, passes: set[str]) -> Iterator[Finding]:

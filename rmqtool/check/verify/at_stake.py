@@ -1,10 +1,12 @@
-"""The topics at stake: whose messages lie in damaged ranges of the log, by the units that lead there."""
+"""The messages at stake: those in damaged ranges of the log, by the units that lead there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from rmqtool.errors import InputError
+from rmqtool.formats import properties
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 
@@ -31,8 +33,18 @@ def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
     return ranges
 
 
-def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str, int] | None:
-    """How many messages in ranges [start, stop) of the log are not sound, for each topic, by the queues.
+class AtStake(NamedTuple):
+    """The unit of a message that is not sound; `messages`: how many are in its record."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    messages: int
+
+
+def messages_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> list[AtStake] | None:
+    """The messages in ranges [start, stop) of the log that are not sound, by the units of queues.
 
     A message in several queues counts once, a message in no queue does not; a batch record counts as the
     messages in it. A range may begin with a record that is sound but for its end, or inside a record that is
@@ -45,10 +57,9 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
         return None
     if len(queues) * len(ranges) > _SEARCHES_MAX:
         return None
-    counts: dict[str, int] = {}
-    found: set[int] = set()
+    found: dict[int, AtStake] = {}
     left = _READ_MAX
-    for (topic, _), queue in queues.items():
+    for (topic, queue_id), queue in queues.items():
         try:
             for start, stop in ranges:
                 first = max(queue.number_after(start - 1) - 1, queue.start)  # it may reach into the range
@@ -62,11 +73,36 @@ def topics_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> dict[str
                         continue
                     if unit.physical_offset in found or _is_sound(store, unit.physical_offset):
                         continue
-                    found.add(unit.physical_offset)
-                    counts[topic] = counts.get(topic, 0) + unit.messages
+                    place = queue.queue_offset(number, unit), unit.physical_offset
+                    found[unit.physical_offset] = AtStake(topic, queue_id, *place, unit.messages)
         except InputError:  # a queue that cannot be read is a finding
             continue
+    return list(found.values())
+
+
+def by_topic(found: Iterable[AtStake]) -> dict[str, int]:
+    """How many messages each topic has among them."""
+    counts: dict[str, int] = {}
+    for each in found:
+        counts[each.topic] = counts.get(each.topic, 0) + each.messages
     return counts
+
+
+def names_of(store: Store, found: Iterable[AtStake]) -> Iterator[str]:
+    """What a person calls each: topic, queue and queue offset, and the keys that can still be read."""
+    for each in found:
+        keys = _keys(store, each.physical_offset)
+        more = f", {' '.join(keys)}" if keys else ""
+        yield f"{each.topic} queue {each.queue_id} offset {each.queue_offset}{more}"
+
+
+def _keys(store: Store, physical_offset: int) -> list[str]:
+    stored = store.find(physical_offset)
+    if stored is not None:
+        return properties.keys_of(properties.decode(stored.message.properties_bytes))
+    left = store.remains(physical_offset)
+    string = left.properties if left is not None else None
+    return properties.keys_of(properties.decode(string)) if string is not None else []
 
 
 def _is_sound(store: Store, physical_offset: int) -> bool:

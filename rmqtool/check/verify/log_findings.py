@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmqtool.check.verify.context import Context
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import code_at_end, gap_code, zeros_code
-from rmqtool.log.events import Blank, CorruptRange
+from rmqtool.log.events import Blank, CorruptRange, Reason
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.ranges import contains, merged, overlaps
@@ -185,8 +185,11 @@ def _regions(context: Context, scan: ScannedFile, ends_log: bool, found: list[Fi
         if before is not None and before.physical_offset is not None:
             found.remove(before)
             start = before.physical_offset
+        place = {}
+        if scan.file.entry_header and bad.reason in (Reason.SIZE, Reason.LENGTHS):
+            place["record_physical_offset"] = bad.physical_offset + scan.file.entry_header
         yield finding(gap_code(bad, ends_log=ends_log), where, start, bad.end - start,
-                      declared_size=bad.declared_size, reason=bad.reason.name.lower())  # fmt: skip
+                      declared_size=bad.declared_size, reason=bad.reason.name.lower(), **place)  # fmt: skip
     for blank in blanks.values():
         code, start = gap_code(blank, ends_log=ends_log), blank.physical_offset
         yield finding(code, where, start, blank.left, blank_size=blank.size, left=blank.left)

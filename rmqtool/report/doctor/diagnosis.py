@@ -125,6 +125,7 @@ class Examination:
         host: facts of the host, see `host.Host`; None if it was not looked at.
         missed: how many messages expired before a group read them, by group.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
+        lost_names: these messages by name, if they are few.
         config_lost: whether the whole folder config/ was lost.
         topics: those of the records that were read; empty with `examine(walk=...)`, which passes them on.
     """
@@ -139,6 +140,7 @@ class Examination:
     seconds: float = 0.0
     host: dict[str, Any] | None = None
     lost: dict[str, int] = field(default_factory=dict)
+    lost_names: list[str] = field(default_factory=list)
     missed: dict[str, int] = field(default_factory=dict)
     config_lost: bool = False
     topics: set[str] = field(default_factory=set)

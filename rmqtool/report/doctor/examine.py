@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.check.verify import by_topic, damaged_ranges, messages_at_stake, names_of, state, verify
 from rmqtool.check.verify import context as verify_context
-from rmqtool.check.verify import damaged_ranges, state, topics_at_stake, verify
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 DEFAULT_READ_LIMIT = 256 << 20
 _PARTS = {"timer": "the timer log", "tiered": "the tiered copy", "compaction": "the logs of compacted topics"}
 _ALL = 1 << 63
+_NAMED = 3  # lost messages; of more the numbers say more
 _LAG_BYTES = 64 << 20  # a running broker dispatches faster than this builds up
 
 Progress = Callable[[int], None]
@@ -122,7 +123,9 @@ def examine(
     findings += _log(store, budget, found, of_log, jobs, progress, walk)
     if store.layout.kind == "store":
         ranges = damaged_ranges(findings)
-        found.lost = (topics_at_stake(store, ranges) or {}) if ranges else {}
+        lost = (messages_at_stake(store, ranges) or []) if ranges else []
+        found.lost = by_topic(lost)
+        found.lost_names = list(names_of(store, lost)) if len(lost) <= _NAMED else []
         left, reported = budget.left if walk is None else read_limit, {each.path for each in findings}
         add_starts(store, found, left, is_live=is_live, reported=reported)
         add_disk(store, found, now_ms, is_live=is_live)

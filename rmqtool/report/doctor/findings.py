@@ -70,7 +70,9 @@ def _facts(found: Finding) -> str | None:
     if code == "UN01":
         return f"{detail['what']} in {detail['form']}"
     if "declared_size" in detail or "records" in detail and code.startswith("CL"):
-        return f"at {found.physical_offset}, {found.length} bytes"
+        record = detail.get("record_physical_offset")
+        its_record = "" if record is None else f", its record at {record}"
+        return f"at {found.physical_offset}, {found.length} bytes{its_record}"
     return detail.get("reason")
 
 

@@ -44,6 +44,8 @@ def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanat
     event = event_at(store, file, physical_offset)
     try:
         with closing(open_source(file.path)) as source:
+            if isinstance(event, CorruptRange) and _is_in_header(source, file, event, physical_offset):
+                return _damaged_entry(store, source, file, event.physical_offset, form)
             found = _explain(source, file, event, physical_offset, form)
             return _with_remains(store, source, file, found, physical_offset, form)
     except UnreadableError:
@@ -109,6 +111,31 @@ def _entry_header(
     found = explain_structure(ledger.HEADER.declaration, data, start, form.tz)
     note = f"offset {physical_offset} is in the header of the entry whose record is at {start + len(data)}"
     return replace(found, note=note)
+
+
+def _is_in_header(source: ByteSource, file: StoreFile, event: CorruptRange, physical_offset: int) -> bool:
+    """Whether an offset is in the header of a DLedger entry whose record is damaged."""
+    start = event.physical_offset
+    if not start <= physical_offset < start + file.entry_header:
+        return False
+    head = source.read(start - file.file_from_offset, ledger.HEADER_SIZE)
+    if len(head) < ledger.HEADER_SIZE:
+        return False
+    values = dict(zip(ledger.HEADER.offsets, ledger.HEADER.unpack(head), strict=True))
+    return bool(values["magic"] == ledger.MAGIC and values["position"] == start)
+
+
+def _damaged_entry(
+    store: Store, source: ByteSource, file: StoreFile, start: int, form: RowFormat
+) -> Explanation:
+    """The header of a DLedger entry, and after it what can be read of its damaged record."""
+    place = start + file.entry_header
+    header = _entry_header(source, file, start, start, form)
+    record = _explain(source, file, None, place, form)
+    record = _with_remains(store, source, file, record, place, form)
+    note = f"the header of an entry is at {start}, its damaged record at {place}"
+    notes = "; ".join(filter(None, (note, record.note)))
+    return replace(record, fields=(*header.fields, *record.fields), note=notes)
 
 
 def _has_magic(source: ByteSource, position: int) -> bool:

@@ -26,6 +26,7 @@ from rmqtool.errors import (
 from rmqtool.formats import ledger, properties
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import message_row
+from rmqtool.problems import LEDGER_CURE
 from rmqtool.read.access import plan_access
 from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection
@@ -587,6 +588,36 @@ def test_explained(small: Path, capfd: Capture) -> None:
         "FFFFFFFF  end of a DLedger file",
         str(FILE_SIZE - end),
     ]
+
+
+def test_every_hint_leads_to_the_damaged_record(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """It is 48 bytes after the start of the damaged range, which is that of its entry."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    with Store.open(store) as opened:
+        lost = opened.get_by_queue_offset("TopicA", 0, 10)
+        assert lost is not None
+        place, name = lost.physical_offset, "TopicA queue 0 offset 10, key20"
+    with (store / "dledger-n0/data" / "0".zfill(20)).open("r+b") as file:
+        file.seek(place + 80)
+        file.write(b"\xee" * 40)
+    assert main(["verify", str(store)]) == EXIT_FINDINGS
+    out, err = capfd.readouterr()
+    assert f"its record at {place}" in " ".join(out.split())
+    line = f"rmqtool dump {store} --explain {place}\n"
+    assert f"1 message of TopicA: {name}" in err and line in err
+    assert main(["verify", str(store), "--json"]) == EXIT_FINDINGS
+    (row,) = (json.loads(each) for each in capfd.readouterr().out.splitlines())
+    assert row["repair"] == LEDGER_CURE and row["detail"]["record_physical_offset"] == place
+    assert (row["problem"], row["physical_offset"]) == ("CL04", place - 48)
+    assert main(["doctor", str(store)]) == EXIT_FINDINGS
+    assert f"1 message of TopicA is already lost: {name}." in " ".join(capfd.readouterr().out.split())
+    for offset in (place - 48, place):
+        assert main(["lookup", str(store), "--offset", str(offset)]) == EXIT_FINDINGS
+        assert f"a damaged record starts at offset {place}" in (err := capfd.readouterr().err) and line in err
+        assert main(["dump", str(store), "--explain", str(offset), "--format", "jsonl"]) == EXIT_FINDINGS
+        fields = {row["field"]: row for row in map(json.loads, capfd.readouterr().out.splitlines())}
+        assert fields["properties.KEYS"]["value"] == "key20" and fields["queue_offset"]["value"] == "10"
+        assert ("entry_index" in fields) == (offset != place) and fields["total_size"]["offset"] == place
 
 
 def test_entries_beyond_a_window(tmp_path: Path) -> None:
