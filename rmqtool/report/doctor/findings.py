@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats.filler import FIELDS, TAG
@@ -31,6 +31,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         # rebuild refuses a store that was not closed cleanly, and leaves queues of a damaged log
         is_of_log=store.layout.abort is not None or not _SOUND_LOG.issuperset(_of_log(by_code)),
     )
+    if store.layout.ledger is not None and not (store.layout.consume_queues or store.layout.batch_queues):
+        yield from _queues_gone(by_code.pop("CQ01", {}).values())
     for code, places in by_code.items():
         found = list(places.values())
         first, problem = found[0], found[0].problem
@@ -54,6 +56,22 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
             detail=first.detail,
             is_unread=problem.input_unread,
         )
+
+
+def _queues_gone(found: Collection[Finding]) -> Iterator[Diagnosis]:
+    """All queues are gone, of a log in DLedger: whether a start makes them again is not predicted."""
+    if found:
+        queues, messages = len(found), sum(each.detail["records"] for each in found)
+        text = f"{queues} queue{'s'[queues == 1 :]} with {messages} message{'s'[messages == 1 :]}"
+        yield Diagnosis(
+            "queues_missing", "warning", "certain", "consumequeue", f"consumequeue is missing: {text}",
+            "consumers receive nothing until the queues are made again",
+            "makes them again; no file shows their size: name the broker.conf if it sets"
+            " mappedFileSizeConsumeQueue (--broker-conf)",
+            ("rmqtool", "recover", STORE),
+            count=queues, paths=tuple(each.path for each in found)[:PATHS_MAX],
+            detail={"queues": queues, "messages": messages},
+        )  # fmt: skip
 
 
 def _places(findings: Iterable[Finding]) -> set[int]:

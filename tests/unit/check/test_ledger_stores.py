@@ -620,6 +620,18 @@ def test_every_hint_leads_to_the_damaged_record(cases: Library, capfd: Capture, 
         assert ("entry_index" in fields) == (offset != place) and fields["total_size"]["offset"] == place
 
 
+def test_doctor_says_that_all_queues_are_gone(cases: Library, capfd: Capture, tmp_path: Path) -> None:
+    """Not that the newest records are not in the queue yet, which a start would repair."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    lose_files(store, "consumequeue")
+    assert main(["doctor", str(store), "--json"]) == EXIT_FINDINGS
+    rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)["results"]}
+    found = rows["queues_missing"]
+    assert (found["severity"], found["path"]) == ("warning", "consumequeue") and "CQ01" not in rows
+    assert found["message"] == "consumequeue is missing: 12 queues with 95 messages"
+    assert found["command"] == f"rmqtool recover {store}"
+
+
 def test_entries_beyond_a_window(tmp_path: Path) -> None:
     """A record larger than a block of the plain walk, and than what is read ahead."""
     records = [record("T", bytes(200_000)), record("T", b"x"), record("T", os.urandom(300_000))]
