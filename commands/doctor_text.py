@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.commands.rocksdb_text import rocksdb_parts
 from rmqtool.commands.verdicts import (
     CONFIG_FILES,
     LOG_MISSING,
@@ -159,6 +160,11 @@ def _head(found: Examination) -> Iterator[str]:
     info = found.info
     yield from _wrapped("verdict", " ".join(verdict(found)))
     yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
+    parts = [f"{part} {where}" for part, where in rocksdb_parts(info)]
+    if info["ledger"] is not None:
+        parts.insert(0, f"log in DLedger ({info['ledger']['path']})")
+    if parts:
+        yield from _wrapped("parts", "; ".join(parts))
     if found.disk is not None:
         disk = found.disk
         text = disk_text(disk["used_ratio"], disk["free_bytes"], disk["reserved_bytes"])

@@ -13,6 +13,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.rocksdb_text import rocksdb_parts
 from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, usage_text, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output, filled
@@ -162,12 +163,16 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     if found["ledger"] is not None:
         yield _ledger_line(found["ledger"])
     yield from _behind_lines(found)
-    if found["index"] is None and found["kind"] == "store":
+    parts = list(rocksdb_parts(found))
+    for label, where in parts:
+        yield f"{label:<12} {where}"
+    if found["index"] is None and found["kind"] == "store" and "index" not in dict(parts):
         yield "index        none"
     if found["index"] is not None:
         index = found["index"]
+        label = "index files" if "index" in dict(parts) else "index"
         yield (
-            f"index        {counted(index['files'], 'file')}, {index['entries']} entries,"
+            f"{label:<12} {counted(index['files'], 'file')}, {index['entries']} entries,"
             f" up to {_time(index['last_timestamp'], zone) or 'no time'}"
         )
     if found["checkpoint"] is not None:

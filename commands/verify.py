@@ -348,11 +348,16 @@ def summary(report: Report, counts: Counter[str]) -> str:
     """Return one line on the extent of the check, and its verdict."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
     files = counted(report.files, "file")
-    parts = [f"{report.records} records in {files} ({format_size(report.bytes)}{rate})"]
+    parts = []
+    if report.files or "timer" not in report.passes:
+        parts.append(f"{report.records} records in {files} ({format_size(report.bytes)}{rate})")
     if "queues" in report.passes:
         parts.append(f"{report.units} queue units")
     if "index" in report.passes:
-        parts.append(f"{report.index_entries} index entries, {report.keys} keys")
+        more = f" ({report.rocksdb_index_entries} in RocksDB)" if report.rocksdb_index_entries else ""
+        parts.append(f"{report.index_entries} index entries{more}, {report.keys} keys")
+    if report.timer_entries or not parts:
+        parts.append(f"{report.timer_entries} timer {'entry' if report.timer_entries == 1 else 'entries'}")
     if report.copied_records:
         parts.append(f"{report.copied_records} records of copies")
     if report.left_out:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.broker.expiry_rules import disk_of
 from rmqtool.check.verify.files import check_files
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import epoch
 from rmqtool.formats import index as index_format
@@ -30,12 +30,16 @@ from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
+from rmqtool.storage.rocksdb.messages import read_timers
+from rmqtool.storage.unsupported import TIMER_MESSAGES
 from rmqtool.storage.usage import usage
 
 _STATE_MAX = 64 << 10
+_TIMERS_MAX = 16 << 20  # bytes of a database whose timer messages are counted
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
 
 Info = dict[str, Any]
@@ -82,7 +86,7 @@ def store_info(store: Store) -> Info:
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
     commit_log, ledger, queue_logs, copies, topics, topics_without_queue, has_batch_queues, index,
-    queues_without_files, checkpoint, epochs, state,
+    in_rocksdb, queues_without_files, checkpoint, epochs, state,
     behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input lacks are None.
     `problems` are findings from the names and sizes of files, and from the ends of queues and index.
     """
@@ -116,6 +120,7 @@ def store_info(store: Store) -> Info:
         "topics": _topics(spans),
         "topics_without_queue": _without_queue(store),
         "has_batch_queues": bool(layout.batch_queues),
+        "in_rocksdb": _in_rocksdb(layout),
         "queues_without_files": _without_files(layout),
         "index": index,
         "checkpoint": None if checkpoint is None else {
@@ -135,6 +140,25 @@ def store_info(store: Store) -> Info:
         "unsupported": _unsupported(layout),
         "unreadable": unreadable.rows(),
     }  # fmt: skip
+
+
+def _in_rocksdb(layout: StoreLayout) -> list[Info]:
+    """The parts that are read from RocksDB; of the timer how many messages it has, and how many wait.
+
+    Those of a large database are not counted.
+    """
+    rows = []
+    for part in layout.read_only:
+        row: Info = {"what": part.what, "path": layout.relative(part.path)}
+        if part.what == TIMER_MESSAGES and layout.rocksdb_messages is not None:
+            small = sum(size for _, size in Listing().files(part.path)) <= _TIMERS_MAX
+            found = None
+            with suppress(InputError):  # verify reports it
+                found = read_timers(layout.rocksdb_messages) if small else None
+            row["entries"] = len(found.entries) if found is not None else None
+            row["pending"] = found.pending if found is not None else None
+        rows.append(row)
+    return rows
 
 
 def _unsupported(layout: StoreLayout) -> list[Info]:

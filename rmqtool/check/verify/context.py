@@ -83,6 +83,10 @@ class Report:
     bytes: int = 0
     units: int = 0
     index_entries: int = 0
+    rocksdb_index_entries: int = 0
+    """How many of the index entries are in RocksDB."""
+    timer_entries: int = 0
+    """Units of the timer log, and timer messages in RocksDB."""
     keys: int = 0
     """Keys of the records that the broker that wrote them indexes: tags only since 5.4."""
     copied_records: int = 0

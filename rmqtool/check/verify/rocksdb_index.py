@@ -139,6 +139,7 @@ class RocksdbIndexCheck:
 
     def _take(self, entries: Array) -> None:
         self.context.report.index_entries += len(entries)
+        self.context.report.rocksdb_index_entries += len(entries)
         offsets = entries["physical_offset"]
         self._after.add(offsets[(offsets < 0) | (offsets >= self._end)])
         inner = entries[(offsets >= self._base) & (offsets < self._end)]

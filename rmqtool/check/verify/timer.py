@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.problems import Finding, finding
 from rmqtool.read.timer_loss import find_loss, wheel_is_lost
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.unsupported import SIDE_FOLDER
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ def check_timer(context: Context) -> Iterator[Finding]:
         if file.size != usual:
             yield finding("TM01", context.name(file.path), 0, file.size, expected_bytes=usual)
         yield from _timer_log(context, file, is_last=number == len(layout.timer_log) - 1)
+    if layout.rocksdb_messages is not None:
+        with suppress(InputError):  # _lost says so
+            found = read_timers(layout.rocksdb_messages)
+            context.report.timer_entries += 0 if found is None else len(found.entries)
     yield from _lost(context)
     if layout.epoch is not None:
         yield from _epoch(context, layout.epoch)
@@ -93,6 +99,7 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
         return
     try:
         end = _units_end(source)
+        context.report.timer_entries += end // unit
         is_zero = first_nonzero(source, end, source.size) >= source.size
         if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
             yield finding("TM02", name, end, unit, units_before=end // unit)

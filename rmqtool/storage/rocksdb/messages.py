@@ -36,6 +36,11 @@ class Timers(NamedTuple):
     delivered_ms: int
     next_offset: int
 
+    @property
+    def pending(self) -> int:
+        """How many have not been delivered."""
+        return sum(each.due_ms > self.delivered_ms for each in self.entries)
+
 
 class Found(NamedTuple):
     """The offsets of the entries of some names; the first and the last offset that the index holds."""

@@ -216,6 +216,56 @@ def test_timer_messages(cases: Library, tmp_path: Path) -> None:
     assert {each.problem.code for each in reported} <= {"RD10"}
 
 
+QUEUES, SIDE = "in RocksDB (consumequeue)", "in RocksDB (rocksdbstore)"
+TIMER = f"{SIDE}: 11 entries, 8 pending"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        (COMBINED, {"queues": f"in files and {QUEUES}", "index": f"in files and {SIDE}", "timer": TIMER}),
+        (
+            "kind_rocksdb_540",
+            {"queues": QUEUES, "POP records": "in RocksDB (kvStore)", "config": "in RocksDB (config)"},
+        ),
+        ("kind_trans_540", {"transactions": SIDE}),
+        ("ok_540_small_ipv6", {}),
+    ],
+)
+def test_which_parts_are_in_rocksdb(
+    name: str, parts: dict[str, str], cases: Library, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In info, in doctor, and in JSON; the index files are named beside the index in RocksDB."""
+    store = cases.path(name)
+    main(["info", str(store)])
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if "in RocksDB" in line] == [f"{k:<12} {v}" for k, v in parts.items()]
+    assert ("index files  1 file, 301 entries" in "\n".join(lines)) == (name == COMBINED)
+    main(["info", str(store), "--json"])
+    rows = json.loads(capfd.readouterr().out)["in_rocksdb"]
+    timers = [(row["entries"], row["pending"]) for row in rows if row["what"] == "timer messages"]
+    assert timers == [(11, 8)] * (name == COMBINED) and bool(rows) == bool(parts)
+    main(["doctor", str(store)])
+    out = " ".join(capfd.readouterr().out.split())
+    assert ("; ".join(f"{k} {v}" for k, v in parts.items()) in out) and ("RocksDB" in out) == bool(parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "text"),
+    [
+        (COMBINED, ["timer"], "checked 11 timer entries: sound"),
+        ("kind_tiered_540", ["timer"], "checked 7 timer entries: sound"),
+        ("ok_497_small_ipv6", ["timer"], "checked 0 timer entries: sound"),
+        (COMBINED, ["index"], "601 index entries (300 in RocksDB)"),
+    ],
+)
+def test_what_verify_checked(
+    name: str, passes: list[str], text: str, cases: Library, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(cases.path(name)), *(f"--pass={each}" for each in passes)]) == EXIT_OK
+    assert text in capfd.readouterr().err
+
+
 def test_traces_of_timer_messages(cases: Library, tmp_path: Path) -> None:
     """The database says what waits, without the timer's checkpoint in a file."""
     store = cases.copy(COMBINED, tmp_path / "store")
