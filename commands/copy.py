@@ -81,8 +81,9 @@ def copy(
     SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half
     messages, op records and consumer offsets are never copied. Damaged records are skipped and
     reported. Records whose only damage is in their properties (CL13) are reported and copied
-    unchanged. left_out counts the selected messages that are not copied: left_out_damaged,
-    left_out_refused (a broker would reject them), and those of left_out_topics.
+    unchanged. left_out counts the selected messages that are not copied: left_out_damaged (of damage
+    that no queue leads to, each range counts once), left_out_refused (a broker would reject them), and
+    those of left_out_topics.
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
 
@@ -144,8 +145,11 @@ def _report_result(writer: Output, place: Path, result: CopyResult, command: Cal
                 "rmqtool: messages that still wait may be among them: see"
                 f" {command('stats', '--delayed', '--transactions')}"
             )
-    if result.damaged:
-        writer.note(f"rmqtool: {counted(result.damaged, 'damaged message')} not copied")
+    named = {topic: count for topic, count in result.damaged_topics.items() if topic}
+    if named:
+        writer.note(f"rmqtool: not in the copy: {by_name(named, 'damaged message')}")
+    if unnamed := result.damaged_topics.get(""):
+        writer.note(f"rmqtool: not in the copy: {counted(unnamed, 'damaged range')} that no queue leads to")
     if result.refused:
         writer.note(f"rmqtool: {counted(result.refused, 'message')} not copied: a broker would reject them")
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
@@ -28,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.check.verify import AtStake, damaged_ranges, messages_at_stake
 from rmqtool.errors import (
     FormatError,
     IllegalMessageError,
@@ -54,7 +56,7 @@ from rmqtool.message.system_topics import (
     OP_TOPICS,
     is_system_topic,
 )
-from rmqtool.problems import finding
+from rmqtool.problems import Finding, finding
 from rmqtool.read.known_topics import topic_names
 from rmqtool.read.messages import frame_batches
 from rmqtool.read.reading import FrameBatch
@@ -84,11 +86,11 @@ class RecordRows:
     """Converts batches of records to rows.
 
     Attributes:
-        left_out: number of selected records that are damaged.
+        left_out: number of selected records that are damaged, by topic.
     """
 
     def __init__(self, choice: TopicChoice, report: Report) -> None:
-        self.left_out = 0
+        self.left_out: Counter[str] = Counter()
         self._choice = choice
         self._report = report
 
@@ -106,7 +108,8 @@ class RecordRows:
         self._report_rows(found, chosen & crc_bad, PROPERTY_CRC_BAD)
         sound = chosen & (frames.rows["status"] == 0) & ~crc_bad
         self._report_unsound(found, sound, at_ends)
-        self.left_out += int(np.count_nonzero(chosen & ~sound))
+        for topic_id in frames.rows["topic_id"][chosen & ~sound].tolist():
+            self.left_out[names[topic_id]] += 1
         places = np.flatnonzero(sound)
         rows = frames.rows[places]
         columns: dict[str, Any] = {name: pa.array(rows[name], kind) for name, kind in _NUMBERS.items()}
@@ -268,7 +271,8 @@ class CopyResult:
         bytes: their bytes in the new log, without blanks.
         topics: topics of the new store, with their numbers of records.
         queues: number of queues with messages.
-        damaged: records left out because they are not sound.
+        damaged_topics: records left out because they are not sound, and messages of which no record is left,
+            by topic; the empty name is for damaged ranges whose messages no queue names, each counts once.
         refused: records left out because every broker would reject them.
         profile: version of the new store.
         system_topics: records left out because their topic is the broker's own and was not named, by topic.
@@ -279,11 +283,16 @@ class CopyResult:
     bytes: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     queues: int = 0
-    damaged: int = 0
+    damaged_topics: dict[str, int] = field(default_factory=dict)
     refused: int = 0
     profile: str = ""
     system_topics: dict[str, int] = field(default_factory=dict)
     made: bool = True
+
+    @property
+    def damaged(self) -> int:
+        """All selected records that were not copied because they are not sound, or not there any more."""
+        return sum(self.damaged_topics.values())
 
     @property
     def left_out(self) -> int:
@@ -410,10 +419,10 @@ def _fill(
     progress: Progress | None,
     refused: Callable[[WrongRowError], None],
 ) -> CopyResult:
-    rows = RecordRows(choice, report)
+    rows, damage = RecordRows(choice, report), _Damage(report)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for found in frame_batches(store, choice.selection, report=report, progress=progress):
+        for found in frame_batches(store, choice.selection, report=damage.report, progress=progress):
             batch = rows.batch(found)
             if len(batch):
                 yield batch
@@ -430,4 +439,42 @@ def _fill(
             topics[topic] = topics.get(topic, 0) + count
             if topic in writer.topics.topics:
                 writer.topics.grow(topic, queue_id + 1)
-    return CopyResult(done.rows, done.bytes, topics, len(done.queues), rows.left_out, done.skipped, profile)
+    lost = rows.left_out + damage.lost(store, choice)
+    return CopyResult(
+        done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, profile
+    )  # fmt: skip
+
+
+class _Damage:
+    """Passes on what a scan reports, and keeps the ranges in which no record is left."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._ranges: dict[tuple[int, int], None] = {}
+
+    def report(self, item: Finding) -> None:
+        """Report a damaged place."""
+        self._report(item)
+        if item.problem.code not in CODE_BY_STATUS.values():  # RecordRows counts these
+            self._ranges |= dict.fromkeys(damaged_ranges([item]))
+
+    def lost(self, store: Store, choice: TopicChoice) -> Counter[str]:
+        """The chosen messages of these ranges by topic; a range that no queue leads to counts as ""."""
+        counts: Counter[str] = Counter()
+        for each in self._ranges:
+            found = messages_at_stake(store, [each]) or ()
+            counts[""] += not found
+            for message in found:
+                is_gone = store.find(message.physical_offset) is None
+                if is_gone and choice.takes(message.topic) and _matches(choice.selection, message):
+                    counts[message.topic] += message.messages
+        return +counts
+
+
+def _matches(selection: Selection, message: AtStake) -> bool:
+    """Whether a message of which only the unit is left is selected, as far as that says."""
+    return (
+        selection.matches_topic(message.topic)
+        and selection.matches_offset(message.physical_offset)
+        and (not selection.queues or message.queue_id in selection.queues)
+    )

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.at_stake import by_topic, damaged_ranges, messages_at_stake, names_of
+from rmqtool.check.verify.at_stake import AtStake, by_topic, damaged_ranges, messages_at_stake, names_of
 from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
@@ -76,6 +76,7 @@ __all__ = [
     "state",
     "timer",
     "verify",
+    "AtStake",
     "by_topic",
     "messages_at_stake",
     "names_of",

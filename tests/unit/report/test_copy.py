@@ -191,11 +191,30 @@ def test_for_another_version(cases: Library, run: Run, tmp_path: Path) -> None:
 
 
 def test_damage_stays_behind(cases: Library, run: Run, tmp_path: Path) -> None:
-    for name, count in (("bad_cl03_body_crc", 1), ("bad_cl09_property_crc", 1), ("bad_cl04_wrong_length", 0)):
+    for name, count in (("bad_cl03_body_crc", 1), ("bad_cl09_property_crc", 1), ("bad_cl04_wrong_length", 1)):
         found = run(cases.path(name), tmp_path / name)
         assert (found.code, found.out["left_out_damaged"]) == (1, count), found.err
         assert name[4:8].upper() in found.err
         check(tmp_path / name)
+
+
+def test_each_damaged_range_counts(cases: Library, run: Run, tmp_path: Path) -> None:
+    """By the queues' units, those of other topics not; without queues each range counts once."""
+    store = cases.copy("kind_dledger_540", tmp_path / "store")
+    with Store.open(store) as opened:
+        lost = opened.get_by_queue_offset("TopicA", 0, 10)
+        assert lost is not None
+    with (store / "dledger-n0/data" / "0".zfill(20)).open("r+b") as file:
+        file.seek(lost.physical_offset + 80)
+        file.write(b"\xee" * 40)
+    for topic, damaged in (("*", 1), ("TopicA", 1), ("TopicB", 0)):
+        found = run(store, tmp_path / f"new-{damaged}{len(topic)}", "--topic", topic)
+        assert found.out["left_out_damaged"] == damaged
+        assert ("not in the copy: 1 damaged message of TopicA" in found.err) == bool(damaged)
+    shutil.rmtree(store / "consumequeue")
+    found = run(store, tmp_path / "without")
+    assert (found.code, found.out["left_out_damaged"]) == (1, 1)
+    assert "not in the copy: 1 damaged range that no queue leads to" in found.err
 
 
 def test_the_copy_goes_on(tmp_path: Path, run: Run) -> None:
