@@ -201,6 +201,12 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
             f"with {count} queues," if not others else f"of {len(topics) + others} have queues: {count} with"
         )
         yield f"topics       {len(topics)} {queues} {total} messages{unpacked}"
+    elif found["kind"] == "store" and not found["unsupported"] and _has_records(found["commit_log"]):
+        yield "topics       no topic has a queue, although the log has records"
+
+
+def _has_records(log: dict[str, Any] | None) -> bool:
+    return log is not None and log["last_store_timestamp"] is not None
 
 
 def _is_unreadable(found: dict[str, Any]) -> bool:

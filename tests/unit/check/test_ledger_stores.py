@@ -630,6 +630,8 @@ def test_doctor_says_that_all_queues_are_gone(cases: Library, capfd: Capture, tm
     assert (found["severity"], found["path"]) == ("warning", "consumequeue") and "CQ01" not in rows
     assert found["message"] == "consumequeue is missing: 12 queues with 95 messages"
     assert found["command"] == f"rmqtool recover {store}"
+    main(["info", str(store)])
+    assert "topics       no topic has a queue, although the log has records" in capfd.readouterr().out
 
 
 def test_entries_beyond_a_window(tmp_path: Path) -> None:
