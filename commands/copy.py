@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rmqtool.command_line import on_store
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
-from rmqtool.commands.groups import with_groups
-from rmqtool.commands.verdicts import by_name
+from rmqtool.commands.groups import Given, with_groups
+from rmqtool.commands.verdicts import by_name, listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR, Broker
 from rmqtool.output import Output
@@ -68,6 +69,7 @@ def copy(
     store: options.StoreOptions,
     selected: options.SelectionOptions,
     shown: options.ObjectOutput,
+    again: Given,
 ) -> int:
     """Write the selected messages of a store as a new store.
 
@@ -78,7 +80,9 @@ def copy(
     DLQ_ORIGIN_TOPIC) are updated.
 
     The broker's system topics are copied only if --topic gives their full name. Delayed messages of
-    SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half
+    SCHEDULE_TOPIC_XXXX and timer messages of rmq_sys_wheel_timer are due again in the copy, because what
+    was delivered is not copied; recover --apply on the copy finds it in the log. If some of them still wait
+    and are left out, a note counts them, and shows the line that takes them along. Half
     messages, op records and consumer offsets are never copied. Damaged records are skipped and
     reported. Records whose only damage is in their properties (CL13) are reported and copied
     unchanged. left_out counts the selected messages that are not copied: left_out_damaged (of damage
@@ -113,7 +117,8 @@ def copy(
                 opened, place, selection, seen.report, bar.advance, renames=renames,
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
-        _report_result(writer, place, result, store.command)
+        _report_result(writer, place, result)
+        _report_waiting(writer, place, opened, result, again)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         note_selection([opened], selection, writer)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
@@ -122,10 +127,8 @@ def copy(
     return worst_exit_code(seen.exit_code(), unknown, unused, lost)
 
 
-def _report_result(writer: Output, place: Path, result: CopyResult, command: Callable[..., str]) -> None:
+def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
     """Write the result as an object; without a new store, print the reason."""
-    from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
-
     if result.made:
         writer.write_object({
             "store": str(place), "profile": result.profile, "messages": result.messages,
@@ -140,11 +143,6 @@ def _report_result(writer: Output, place: Path, result: CopyResult, command: Cal
         writer.note(f"rmqtool: {why}: no store was created")
     if result.system_topics:
         writer.note(f"rmqtool: not copied: {by_name(result.system_topics, 'message')}: a broker's own topics")
-        if {*HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC} & result.system_topics.keys():
-            writer.note(
-                "rmqtool: messages that still wait may be among them: see"
-                f" {command('stats', '--delayed', '--transactions')}"
-            )
     named = {topic: count for topic, count in result.damaged_topics.items() if topic}
     if named:
         writer.note(f"rmqtool: not in the copy: {by_name(named, 'damaged message')}")
@@ -152,6 +150,57 @@ def _report_result(writer: Output, place: Path, result: CopyResult, command: Cal
         writer.note(f"rmqtool: not in the copy: {counted(unnamed, 'damaged range')} that no queue leads to")
     if result.refused:
         writer.note(f"rmqtool: {counted(result.refused, 'message')} not copied: a broker would reject them")
+
+
+_WAITING = {"delayed": "delayed message", "timer": "timer message", "pop": "record", "half": "half message"}
+_OF_WHAT = {"pop": " of POP", "half": " of open transactions"}
+
+
+def _report_waiting(writer: Output, place: Path, opened: Store, result: CopyResult, again: Given) -> None:
+    """Count what still waits in the store and is left out, and print the lines that take it along."""
+    from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+    from rmqtool.report.copy import still_waiting
+    from rmqtool.storage.profile import profile_named
+
+    waiting = still_waiting(opened, result.system_topics)
+    if not waiting:
+        return
+    counts = [
+        f"{'' if each.exact else 'at most '}{counted(each.messages, _WAITING[each.kind])}"
+        f"{_OF_WHAT.get(each.kind, '')}"
+        for each in waiting
+    ]
+    writer.note(f"rmqtool: still waiting and not copied: {listed(counts)}")
+    kinds = {each.kind for each in waiting}
+    topics = [SCHEDULE_TOPIC] if "delayed" in kinds else []
+    what = ["delayed"] if topics else []
+    if kinds & {"timer", "pop"}:
+        if profile_named(result.profile).has_timer:
+            topics.append(TIMER_TOPIC)
+            what.append("timer")
+        else:
+            writer.note(f"rmqtool: broker {result.profile} has no timer and cannot deliver timer messages")
+    if not topics:
+        return
+    if not again.has("topic"):
+        topics.insert(0, "*")
+    new = _free_name(place)
+    words = ("--output", new, *(word for topic in topics for word in ("--topic", topic)))
+    writer.note(
+        f"rmqtool: a copy with the {listed(what)} messages: {again.line(*words, without=('output',))}"
+    )
+    writer.note(
+        "rmqtool: its broker would deliver again what was delivered, unless this is run first:"
+        f" {on_store(new, 'recover', '--apply')}"
+    )
+    if "pop" in kinds:
+        writer.note("rmqtool: records of POP name the queue offsets of this store, which the copy changes")
+
+
+def _free_name(place: Path) -> str:
+    """Return the folder of the new store, with a number if something exists there."""
+    names = (str(place), *(f"{place}-{number}" for number in range(2, 1000)))
+    return next((name for name in names if not os.path.lexists(name)), str(place))
 
 
 def _by_topic(counts: dict[str, int]) -> list[dict[str, Any]]:

@@ -67,6 +67,10 @@ class Given:
         self._declared = list(declared)
         self._values = values
 
+    def has(self, name: str) -> bool:
+        """Return whether an option has a value other than none."""
+        return self._values.get(name) not in (None, [])
+
     def line(self, *words: str, without: Collection[str] = ()) -> str:
         """Return the command line, for a shell: what was given, and then `words`.
 

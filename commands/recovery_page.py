@@ -396,7 +396,17 @@ rmqtool verify NEW                  Must say: sound.
 ```
 
 The copy has new queue offsets and no committed offsets: set each group's offsets with `rmqtool
-reset-offset` before the broker starts. rmqtool copy shows which topics it left out.
+reset-offset` before the broker starts. rmqtool copy shows which topics it left out. If delayed or timer
+messages still wait, it counts them, and shows the lines that take them along:
+
+```text
+rmqtool copy STORE --output NEW --topic '*' \
+    --topic SCHEDULE_TOPIC_XXXX --topic rmq_sys_wheel_timer
+rmqtool recover NEW --apply         Which of them were delivered?
+```
+
+Without recover the broker delivers again what was delivered before. Half messages of open transactions are
+never copied: their producers have to send them again. This holds for a copy of any store.
 
 ## Files of the timer are lost
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
     from rmqtool.report.stats.overview import Overview, Request, Section
+    from rmqtool.report.stats.pending import NextDue
     from rmqtool.report.stats.timeline import Bars
 
 
@@ -212,7 +213,7 @@ def stats(
             writer.note(f"rmqtool: {note}")
         if own.plot is not None and found.charts is not None:
             draw(found.charts, picture, request.form.tz, title=str(store.store))
-        write_sections(writer, found, recover=store.command("recover"))
+        write_sections(writer, found, recover=store.command("recover"), tz=request.form.tz)
         if own.at is None and not selected.queue:
             _note_resets(store, opened, found, writer)
         _note_timeline(request, found, writer)
@@ -266,8 +267,10 @@ _TITLES = {
 Row = dict[str, Any]
 
 
-def write_sections(writer: Output, found: Overview, *, recover: str) -> None:
+def write_sections(writer: Output, found: Overview, *, recover: str, tz: tzinfo | None) -> None:
     """Write all sections; with a single section, its rows in any format. `recover` as in `of_lag`.
+
+    `tz` is the zone of times in notes.
 
     Raises:
         UsageError: csv or tsv for several sections.
@@ -280,6 +283,8 @@ def write_sections(writer: Output, found: Overview, *, recover: str) -> None:
             writer.note(f"rmqtool: {_none_text(section)}")
         elif is_table and section.name == "messages" and len(counts := list(section.rows)) > 1:
             writer.note(f"rmqtool: {_total_text(counts, found.selected)}")
+        elif is_table and found.next_due:
+            writer.note(f"rmqtool: next due: {'; '.join(_due_text(each, tz) for each in found.next_due)}")
         if section.name == "lag":
             for sentence in of_lag(section.rows, recover, lost=found.groups_lost):
                 writer.note(f"rmqtool: {sentence}")
@@ -316,6 +321,13 @@ def _total_text(rows: Sequence[Row], selected: int) -> str:
     if sum(row["count"] for row in rows) == selected:
         text += f", {sum(row['bytes'] for row in rows)} bytes, in {counted(len(rows), 'row')}"
     return text
+
+
+def _due_text(due: NextDue, tz: tzinfo | None) -> str:
+    """Return `TIME (of 5 messages, 2 overdue)`."""
+    when = "unknown" if due.first_ms is None else format_time(due.first_ms, tz)
+    what = f"{counted(due.waiting, 'record')} of POP" if due.of_pop else counted(due.waiting, "message")
+    return f"{when} (of {what}, {due.overdue} overdue)"
 
 
 def _none_text(section: Section) -> str:

@@ -33,6 +33,7 @@ from rmqtool.check.verify import AtStake, damaged_ranges, messages_at_stake
 from rmqtool.errors import (
     FormatError,
     IllegalMessageError,
+    InputError,
     RefusedError,
     RmqtoolError,
     UnreadableError,
@@ -54,18 +55,26 @@ from rmqtool.message.system_topics import (
     DISCARDED_TOPIC,
     HALF_TOPICS,
     OP_TOPICS,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     is_system_topic,
 )
 from rmqtool.problems import Finding, finding
+from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.delay_levels import delay_levels
 from rmqtool.read.known_topics import topic_names
 from rmqtool.read.messages import frame_batches
 from rmqtool.read.reading import FrameBatch
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.report.stats import pending
+from rmqtool.report.stats.dimensions import Codes
+from rmqtool.report.stats.scanner import scan
+from rmqtool.report.stats.transactions import Transactions
 from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
 from rmqtool.storage.buffers import Array
-from rmqtool.storage.config_files import FOLDER, TOPICS, read_config
+from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, TOPICS, read_config
 from rmqtool.storage.layout import DEFAULT_COMMIT_LOG_FILE_SIZE
 from rmqtool.storage.output_guard import keep_out
 from rmqtool.storage.prefetch import ahead
@@ -378,6 +387,67 @@ def _system_topics(store: Store, selection: Selection, choice: TopicChoice) -> d
     return counts
 
 
+@dataclass(frozen=True)
+class Waits:
+    """Messages that wait inside the broker and are in no topic of a copy.
+
+    Attributes:
+        kind: `delayed`, `timer`, `pop` (records of POP in the timer), or `half` (of open transactions).
+        messages: how many of the whole store; if not `exact`, how many at most of those selected.
+        exact: whether it is known which of them were delivered.
+    """
+
+    kind: str
+    messages: int
+    exact: bool = True
+
+
+def still_waiting(store: Store, left_out: Mapping[str, int]) -> list[Waits]:
+    """What waits in a store whose own topics are not copied.
+
+    Args:
+        store: opened for reading.
+        left_out: how many selected records of these topics are not copied (`CopyResult.system_topics`).
+
+    Raises:
+        UnreadableError: the log cannot be read.
+    """
+    found: list[Waits] = []
+    for topic, kinds, search in (
+        (SCHEDULE_TOPIC, (pending.DELAYED,), pending.delayed),
+        (TIMER_TOPIC, (pending.TIMER, pending.POP), pending.timers),
+    ):
+        if topic not in left_out:
+            continue
+        try:
+            waiting = list(search(store)) if _has_units(store, topic, left_out[topic]) else None
+        except InputError:  # of what shows how far they were delivered; `verify` reports it
+            waiting = None
+        if waiting is None:
+            found.append(Waits(kinds[0], left_out[topic], exact=False))
+            continue
+        counts = {kind: sum(len(each.due) for each in waiting if each.kind == kind) for kind in kinds}
+        found += [Waits(kind, count) for kind, count in counts.items() if count]
+    if left_out.keys() & set(HALF_TOPICS):
+        halves = Transactions()
+        scan(store, Selection(topics={*HALF_TOPICS, *OP_TOPICS}), [halves], Codes(), crc=False)
+        try:
+            offsets = consumer_offsets(store)
+        except RmqtoolError:  # the progress of checks is unknown: those that were given up count too
+            offsets = {}
+        count = next(row["count"] for row in halves.rows(offsets, 0, None) if row["state"] == "open")
+        found += [Waits("half", count)] if count else []
+    return found
+
+
+def _has_units(store: Store, topic: str, records: int) -> bool:
+    """Whether the queues of a topic name as many records as were found. Raises UnreadableError."""
+    if store.layout.kind != "store":
+        return False
+    queues = [(key, queue) for key, queue in store.queues.items() if key[0] == topic]
+    return sum(queue.max_offset() - store.first_live(*key) for key, queue in queues) >= records
+
+
 def _part_of(store: Store, output: Path) -> Path:
     """The folder in which the new store is built. Raises RefusedError."""
     output = output.absolute()
@@ -391,7 +461,7 @@ def _part_of(store: Store, output: Path) -> Path:
 
 
 def _sizes(store: Store) -> dict[str, Any]:
-    """The file sizes of the old store, and whether it has light queues.
+    """The file sizes of the old store, its delay levels, and whether it has light queues.
 
     The logs of queues are not in files of a commit log: the copy gets a broker's default size.
     """
@@ -405,6 +475,7 @@ def _sizes(store: Store) -> dict[str, Any]:
         "ext_queue_file_size": layout.ext_queue_file_size,
         "index_slots": layout.index_slots,
         "index_entries": layout.index_entries,
+        "delays_ms": delay_levels(store).delays_ms,
         "multi_dispatch": any(topic.startswith(LMQ_PREFIX) for topic, _ in layout.consume_queues),
     }
 
@@ -439,6 +510,10 @@ def _fill(
             topics[topic] = topics.get(topic, 0) + count
             if topic in writer.topics.topics:
                 writer.topics.grow(topic, queue_id + 1)
+    if topics.get(
+        SCHEDULE_TOPIC
+    ):  # with the file, none would count as delivered; recover makes it from the log
+        disk.remove(part / FOLDER / DELAY_OFFSETS)
     lost = rows.left_out + damage.lost(store, choice)
     return CopyResult(
         done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, profile

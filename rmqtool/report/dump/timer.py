@@ -30,8 +30,8 @@ TIMER_FIELDS = (
     "size", "real_topic", "real_queue_id", "topic_hash", "roll", "delete", "previous_position", "delivered",
     "file",
 )  # fmt: skip
-TIMER_TABLE = ("position", "deliver_time", "real_topic", "real_queue_id", "physical_offset", "size", "roll",
-               "delete", "delivered")  # fmt: skip
+TIMER_TABLE = ("position", "deliver_time", "real_topic", "real_queue_id", "delivered", "physical_offset",
+               "size", "roll", "delete")  # fmt: skip
 EPOCH_FIELDS = ("epoch", "start_offset", "end_offset", "file")
 COMPACTION_FIELDS = ("topic", "queue_id", "queue_offset", "file")
 _BLOCK_UNITS = 4096

@@ -17,4 +17,14 @@ The log is read window by window and summed up as arrays; memory depends on the 
 records. Every part yields rows (dicts with the names of its FIELDS).
 """
 
-__all__ = ["charts", "dimensions", "groups", "lag", "overview", "scanner", "timeline"]
+__all__ = [
+    "charts",
+    "dimensions",
+    "groups",
+    "lag",
+    "overview",
+    "pending",
+    "scanner",
+    "timeline",
+    "transactions",
+]

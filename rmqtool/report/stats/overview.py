@@ -222,7 +222,8 @@ class Overview:
 
     `selected` is the number of selected records, if the log was read. `exit_code` is not 0 if a part could
     not be read while others were; `notes` say why. `lags` are those of the section `lag`, by queue;
-    `groups_lost` is the number of groups whose offsets are lost while others have some again.
+    `groups_lost` is the number of groups whose offsets are lost while others have some again. `next_due`
+    says when messages that wait are due.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -233,6 +234,7 @@ class Overview:
     charts: Charts | None = None
     timeline: Timeline | None = None
     lags: list[lag.QueueLag] = field(default_factory=list)
+    next_due: list[pending.NextDue] = field(default_factory=list)
     groups_lost: int = 0
 
 
@@ -365,6 +367,7 @@ class _Run:
         elif self.store.layout.timer_log:
             self.found.notes.append("unknown for that time: timer messages, the timer log keeps no past")
         rows = list(pending.pending_rows(waiting, self.now_ms, self.tz))
+        self.found.next_due = list(pending.next_due(waiting, self.now_ms))
         return self._section("delayed", rows, pending.FIELDS, pending.TABLE_FIELDS)
 
     def _scanned(self, by_name: dict[str, Section]) -> None:

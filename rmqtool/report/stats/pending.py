@@ -5,6 +5,9 @@ consume queue holds the delivery time. A timer message (5.x) waits first in the 
 the timer log until the time of the wheel has passed. A message that is due in more than two days is stored
 again on the way (`rolled`); its own property holds the delivery time.
 
+Records of POP wait in the timer too, until the broker looks at their messages again: they are no messages of
+users, and a kind of their own.
+
 `overdue` messages are due but not delivered yet: the broker is late.
 
 Source: ScheduleMessageService, TimerMessageStore; spec 02 section 10.
@@ -12,7 +15,7 @@ Source: ScheduleMessageService, TimerMessageStore; spec 02 section 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import tzinfo
 from typing import NamedTuple
 
@@ -23,7 +26,7 @@ from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
 from rmqtool.message.rows import Row
-from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.message.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import UnitReader
 from rmqtool.read.store import Store
@@ -34,14 +37,17 @@ from rmqtool.storage.buffers import Array
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.open_files import OpenFiles
 
+DELAYED, TIMER, POP = "delayed", "timer", "pop"
+"""The kinds: of a delay level, of the timer, and records of POP in the timer."""
 FIELDS = (
     "kind", "level", "due_hour_timestamp_ms", "due_hour_time", "count", "bytes", "overdue",
     "first_due_timestamp_ms", "first_due_time", "last_due_timestamp_ms", "last_due_time",
 )  # fmt: skip
-TABLE_FIELDS = ("kind", "level", "due_hour_time", "count", "bytes", "overdue", "first_due_time",
-                "last_due_time")  # fmt: skip
+TABLE_FIELDS = ("kind", "level", "first_due_time", "count", "overdue", "last_due_time", "bytes",
+                "due_hour_time")  # fmt: skip
 READ_MAX = 100_000
-"""Most timer messages whose property is read for their delivery time; for others it stays unknown."""
+"""Most timer messages whose properties are read. Of others an unknown delivery time stays unknown, and
+records of POP count as messages."""
 UNKNOWN = 0
 """The value of an unknown delivery time."""
 
@@ -53,6 +59,30 @@ class Waiting(NamedTuple):
     level: int | None
     due: Array
     sizes: Array
+
+
+class NextDue(NamedTuple):
+    """When messages, or records of POP, are due next.
+
+    `first_ms` is None if no delivery time is known; `overdue` of the `waiting` ones are due already.
+    """
+
+    of_pop: bool
+    waiting: int
+    first_ms: int | None
+    overdue: int
+
+
+def next_due(waiting: Iterable[Waiting], now_ms: int) -> Iterator[NextDue]:
+    """What waits: the messages first, then the records of POP; neither if there are none."""
+    found = list(waiting)
+    for of_pop in (False, True):
+        parts = [each.due for each in found if (each.kind == POP) is of_pop]
+        if parts:
+            due = np.concatenate(parts)
+            known = due[due != UNKNOWN]
+            first = int(known.min()) if len(known) else None
+            yield NextDue(of_pop, len(due), first, int((known <= now_ms).sum()))
 
 
 def pending_rows(waiting: Iterable[Waiting], now_ms: int, tz: tzinfo | None) -> Iterator[Row]:
@@ -112,7 +142,7 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
                 units, due, known = units[chosen], due[chosen], known[chosen]
             due[~known] = UNKNOWN
             if len(units):
-                yield Waiting("delayed", level, due, units["size"].astype(np.int64))
+                yield Waiting(DELAYED, level, due, units["size"].astype(np.int64))
 
 
 def _delay_of(store: Store, units: Array, due: Array) -> int:
@@ -130,19 +160,17 @@ def timers(store: Store) -> Iterator[Waiting]:
         UnreadableError: the timer log, its check file or the log cannot be read.
         FormatError: timer messages in RocksDB cannot be read.
     """
-    layout = store.layout
     loss = find_loss(store)
     if loss is not None:  # neither the timer log nor timercheck shows alone what waits
-        if loss.pending:
-            due = np.array([each.due_ms or UNKNOWN for each in loss.pending], np.int64)
-            yield Waiting("timer", None, due, np.array([each.size for each in loss.pending], np.int64))
+        due = np.array([each.due_ms or UNKNOWN for each in loss.pending], np.int64)
+        sizes = np.array([each.size for each in loss.pending], np.int64)
+        is_pop = np.array([each.topic.startswith(REVIVE_PREFIX) for each in loss.pending], np.bool_)
+        yield from _kinds(due, sizes, is_pop)
         return
     in_rocksdb = _in_rocksdb(store)
     if in_rocksdb is not None:
         due, sizes, places, next_offset = in_rocksdb
-    elif layout.timer_check is None and not layout.timer_log:
-        return
-    else:
+    else:  # without any of its files a broker takes all messages of the queue
         check = _check(store)
         last_read = check.last_read_time if check is not None else 0
         next_offset = check.last_timer_queue_offset if check is not None else 0
@@ -155,17 +183,21 @@ def timers(store: Store) -> Iterator[Waiting]:
                 sizes = np.concatenate([sizes, units["size"].astype(np.int64)])
                 places = np.concatenate([places, units["physical_offset"].astype(np.int64)])
                 due = np.concatenate([due, np.full(len(units), UNKNOWN)])
-    if not len(due):
-        return
-    unknown = np.flatnonzero(due == UNKNOWN)[:READ_MAX]
-    deletes = np.zeros(len(due), np.bool_)
-    for number in unknown.tolist():
-        values = _due_time(store, int(places[number]))
-        deletes[number] = values is None
-        due[number] = values or UNKNOWN
-    due, sizes = due[~deletes], sizes[~deletes]
-    if len(due):
-        yield Waiting("timer", None, due, sizes)
+    deletes, is_pop = np.zeros((2, len(due)), np.bool_)
+    first = np.argsort(due, kind="stable")[:READ_MAX]  # those without a delivery time
+    for number in first.tolist():
+        values = _properties(store, int(places[number]))
+        if due[number] == UNKNOWN:
+            deletes[number] = properties.TIMER_DEL_UNIQKEY in values
+            due[number] = _due_time(values)
+        is_pop[number] = values.get(properties.REAL_TOPIC, "").startswith(REVIVE_PREFIX)
+    yield from _kinds(due[~deletes], sizes[~deletes], is_pop[~deletes])
+
+
+def _kinds(due: Array, sizes: Array, is_pop: Array) -> Iterator[Waiting]:
+    for kind, chosen in ((TIMER, ~is_pop), (POP, is_pop)):
+        if chosen.any():
+            yield Waiting(kind, None, due[chosen], sizes[chosen])
 
 
 def _in_rocksdb(store: Store) -> tuple[Array, Array, Array, int] | None:
@@ -212,12 +244,14 @@ def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
     return due[chosen], sizes[chosen], places[chosen]
 
 
-def _due_time(store: Store, physical_offset: int) -> int | None:
-    """The delivery time in a timer record, ms since 1970, or UNKNOWN; None for a delete request."""
+def _properties(store: Store, physical_offset: int) -> dict[str, str]:
+    """The properties of a record; none if it cannot be read."""
     found = store.find(physical_offset)
-    values = properties.decode(found.message.properties_bytes) if found is not None else {}
-    if properties.TIMER_DEL_UNIQKEY in values:
-        return None
+    return properties.decode(found.message.properties_bytes) if found is not None else {}
+
+
+def _due_time(values: Mapping[str, str]) -> int:
+    """The delivery time in the properties of a timer record, ms since 1970, or UNKNOWN."""
     text = values.get(properties.TIMER_OUT_MS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else UNKNOWN
 

@@ -196,7 +196,7 @@ def test_timer_messages(cases: Library, tmp_path: Path) -> None:
     with unchanged(store), Store.open(store) as opened:
         rows = list(timer_rows(opened, Selection(), reported.append))
         later = list(timer_rows(opened, Selection(since=1_795_420_462_000, limit=2), reported.append))
-        (waiting,) = pending.timers(opened)
+        waiting = list(pending.timers(opened))
         for row in rows:
             found = opened.find(row["physical_offset"])
             assert found is not None and found.message.topic == "rmq_sys_wheel_timer"
@@ -206,8 +206,10 @@ def test_timer_messages(cases: Library, tmp_path: Path) -> None:
     assert len(rows) == 11 and not reported and later == rows[7:9]
     assert [row["real_topic"] for row in rows].count("TopicTimer") == 7
     assert [row["delivered"] for row in rows] == [True] * 3 + [False] * 8
-    assert waiting.due.tolist() == [row["deliver_timestamp_ms"] for row in rows[3:]]
-    assert waiting.sizes.tolist() == [row["size"] for row in rows[3:]]
+    assert [each.kind for each in waiting] == ["timer", "pop"]
+    for each, part in zip(waiting, (rows[7:], rows[3:7]), strict=True):
+        assert each.due.tolist() == [row["deliver_timestamp_ms"] for row in part]
+        assert each.sizes.tolist() == [row["size"] for row in part]
     (table,) = (path for path in (store / "rocksdbstore").glob("*.sst") if b"timeline" in path.read_bytes())
     patch(table, table.read_bytes().index(b"timeline"), b"x")
     assert "RD10" in codes_of(store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -329,6 +330,34 @@ def test_timer_units(tmp_path: Path) -> None:
     (tmp_path / "config" / "timercheck").write_bytes(b"\1" * 10)
     with pytest.raises(InputError):
         look(tmp_path, delayed=True)
+
+
+def test_without_files_of_the_timer_all_of_its_queue_waits(tmp_path: Path) -> None:
+    """A broker takes the queue from its start; what is to be deleted does not wait."""
+    timer_store(tmp_path)
+    (tmp_path / "config" / "timercheck").unlink()
+    shutil.rmtree(tmp_path / "timerlog")
+    rows = rows_of(look(tmp_path, delayed=True, now_ms=STORE_TIMESTAMP), "delayed")
+    assert [(row["kind"], row["count"]) for row in rows] == [("timer", 4)]
+
+
+def test_when_the_next_are_due(
+    cases: Library, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """80 columns show the first due times; records of POP are counted apart, also in the last line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    store = str(cases.path("kind_combine_index_timer_540"))
+    assert main(["stats", store, "--delayed", "--format", "table", "--tz", "UTC"]) == 0
+    shown = capfd.readouterr()
+    assert "2026-11-23T07:54:22.438" in shown.out
+    assert [line.split()[0] for line in shown.out.splitlines()[-6:]] == ["delayed", *["timer"] * 4, "pop"]
+    notes = " ".join(shown.err.split())
+    assert (
+        "next due: 2026-11-23T07:54:22.000+00:00 (of 5 messages, 5 overdue);"
+        " 2026-11-23T07:04:22.000+00:00 (of 4 records of POP, 4 overdue)" in notes
+    )
+    assert main(["dump", store, "--what", "timer", "--format", "table"]) == 0
+    assert "delivered" in capfd.readouterr().out
 
 
 def test_delayed_in_the_past(tmp_path: Path) -> None:
