@@ -12,7 +12,6 @@ from rmqtool.commands.verdicts import (
     CONFIG_FILES,
     LOG_MISSING,
     LOG_NOT_FOUND,
-    OFFSETS_LOST,
     READS_DAMAGE,
     by_name,
     config_lost_sentence,
@@ -20,6 +19,7 @@ from rmqtool.commands.verdicts import (
     disk_text,
     missed_sentence,
     next_lines,
+    offsets_lost_sentence,
     start_sentences,
     usage_text,
 )
@@ -73,10 +73,10 @@ def _start_sentence(found: Examination) -> Iterator[str]:
     elif not starts:
         return
     elif all(start.prediction is not None for start in starts):
-        is_lost = any(each.name == OFFSETS_LOST for each in found.diagnoses)
+        offsets_lost = offsets_lost_sentence(f"{each.name} {each.message}" for each in found.diagnoses)
         timer = [each.message for each in found.diagnoses if each.name in _OF_TIMER and each.detail]
         yield from start_sentences(
-            _predictions(starts), more=bool(found.lost), offsets_lost=is_lost, is_said=found.config_lost,
+            _predictions(starts), more=bool(found.lost), offsets_lost=offsets_lost, is_said=found.config_lost,
             timer=next(iter(timer), ""),
         )  # fmt: skip
     elif any(start.error is not None for start in starts) or any(

@@ -12,7 +12,7 @@ from rmqtool.command_line import command_line
 from rmqtool.commands import changes, options
 from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Given, Only, with_groups
-from rmqtool.commands.verdicts import OFFSETS_ARE_LOST, OFFSETS_LOST, listed
+from rmqtool.commands.verdicts import listed, offsets_lost_sentence
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.storage.layout import can_be_folder
@@ -258,17 +258,18 @@ def _notes(store: Store, planned: Planned, output: Output) -> None:
             option = command_line("--topic", topics[0])
             text = f"{names} is not in topics.json and counts as deleted; {option} rebuilds its queues"
         output.note(f"rmqtool: {text}")
-    if _lacks_offsets(store, planned):
-        output.note(f"rmqtool: {OFFSETS_ARE_LOST}")
+    if text := _lost_offsets(store, planned):
+        output.note(f"rmqtool: {text}")
 
 
 def _is_config_lost(store: Store, planned: Planned) -> bool:
-    return "config" in planned.request.parts and _lacks_offsets(store, planned)
+    return "config" in planned.request.parts and bool(_lost_offsets(store, planned))
 
 
-def _lacks_offsets(store: Store, planned: Planned) -> bool:
-    """Whether the committed offsets are lost, which no rebuild restores."""
+def _lost_offsets(store: Store, planned: Planned) -> str:
+    """Say that the committed offsets are lost, which no rebuild restores; empty if they are not."""
     from rmqtool.read.lost_config import lost_config
 
     messages = {topic: 1 for topic, _ in planned.rebuild.queue_ends}
-    return any(each.problem.code == OFFSETS_LOST for each in lost_config(store.layout, messages))
+    found = lost_config(store.layout, messages)
+    return offsets_lost_sentence(f"{each.problem.code} {each.message}" for each in found)

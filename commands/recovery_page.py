@@ -297,7 +297,14 @@ consumed. Start the broker, then the consumers.
 
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.
-Where the offsets are in RocksDB, start the broker without consumers, and use `mqadmin resetOffsetByTime`.
+
+A broker whose queues are in RocksDB only has topics, groups and offsets in the folders config/topics,
+config/subscriptionGroups and config/consumerOffsets (5.4 with useSingleRocksDBForAllConfigs: config/metadata;
+with configManagerVersion=v2: config/rdb): look for these in the backup. If all of them are gone, recover and
+reset-offset write topics.json and consumerOffset.json. The broker takes them over when it starts, because
+its new databases have a smaller version; with configManagerVersion=v2 it reads no file. While one of the
+databases is there, reset-offset is refused: start the broker without consumers, and use `mqadmin
+resetOffsetByTime`.
 
 ## Read while the broker is down
 

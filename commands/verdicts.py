@@ -120,11 +120,26 @@ def cure(codes: Iterable[str], recover: str | None, copy: str | None = None) -> 
 LOG_MISSING = "CL26"
 LOG_NOT_FOUND = f"The commit log was not found: {LOG_ELSEWHERE}."
 OFFSETS_LOST = "CF08"
-OFFSETS_ARE_LOST = (
-    "Committed offsets of groups are lost: after a start, groups skip messages or receive"
-    " all of them again. Copy consumerOffset.json from a backup, the old host or a slave before a broker"
-    " starts; without a copy, rmqtool reset-offset sets them."
-)
+
+
+def offsets_lost_sentence(texts: Iterable[str]) -> str:
+    """Say that committed offsets are lost, and what to copy; empty if none of the findings says so.
+
+    `texts` are the findings, with their codes and messages.
+    """
+    lost = next((each for each in texts if each.startswith(OFFSETS_LOST)), None)
+    if lost is None:
+        return ""
+    what, without = "consumerOffset.json", "rmqtool reset-offset sets them"
+    if "RocksDB" in lost:
+        what, without = "the folder config/consumerOffsets (RocksDB)", "do what CF08 says"
+    return (
+        "Committed offsets of groups are lost: after a start, groups skip messages or receive all of them"
+        f" again. Copy {what} from a backup, the old host or a slave before a broker starts; without a copy,"
+        f" {without}."
+    )
+
+
 CONFIG_FILES = {
     "CF06": "topics.json", "CF08": "consumerOffset.json", "CF09": "subscriptionGroup.json",
     "CF07": "delayOffset.json", "TM03": "timercheck",
@@ -159,7 +174,7 @@ def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
     if found["guard"] and found["applied"] is None:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
-    is_lost = found["applied"] is None and _has_lost_offsets(found)
+    lost_offsets = offsets_lost_sentence(found["warnings"])
     sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
     if found["config_lost"] and found["applied"] is None:
         codes = [each[:4] for each in found["warnings"]]
@@ -167,7 +182,7 @@ def of_recover(found: Row) -> list[str]:
     sentences += start_sentences(
         found["predictions"],
         more=found["lost_messages"] > 0,
-        offsets_lost=is_lost,
+        offsets_lost=lost_offsets if found["applied"] is None else "",
         is_said=found["config_lost"],
         timer=_timer_text(found) if found["applied"] is None else "",
     )
@@ -207,20 +222,20 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
 
 
 def start_sentences(
-    predictions: Sequence[Row], *, more: bool = False, offsets_lost: bool = False, is_said: bool = False,
+    predictions: Sequence[Row], *, more: bool = False, offsets_lost: str = "", is_said: bool = False,
     timer: str = "",
 ) -> Iterator[str]:  # fmt: skip
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
-    `more` is whether messages are lost already, `offsets_lost` whether the committed offsets are, `is_said`
-    whether `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs.
+    `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
+    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs.
     """
     brokers: dict[str, list[str]] = {}
     for row in predictions:
         brokers.setdefault(cost_of_start(row), []).append(row["broker"])
     if not brokers:
         if offsets_lost and not is_said:
-            yield OFFSETS_ARE_LOST
+            yield offsets_lost
         return
     safe = brokers.pop("", [])
     if safe:
@@ -232,7 +247,7 @@ def start_sentences(
         yield f"A start of {listed(versions, word='or')} {cost}."
     yield from _config_cures(predictions)
     if offsets_lost and not is_said:
-        yield f"But {OFFSETS_ARE_LOST[0].lower()}{OFFSETS_ARE_LOST[1:]}" if safe else OFFSETS_ARE_LOST
+        yield f"But {offsets_lost[0].lower()}{offsets_lost[1:]}" if safe else offsets_lost
     if timer:
         yield f"But {timer}." if safe else f"{timer[0].upper()}{timer[1:]}."
 
@@ -345,27 +360,24 @@ def _lacks_log(found: Row) -> bool:
     return LOG_MISSING in found["remaining"]
 
 
-def _has_lost_offsets(found: Row) -> bool:
-    return any(each.startswith(OFFSETS_LOST) for each in found["warnings"])
-
-
 def of_repair(found: Row) -> list[str]:
     """Say what to do once the plan of recover was applied."""
     if not found["applied"]["changes"]:
         return ["Nothing had to be changed."]
+    lost_offsets = offsets_lost_sentence(found["warnings"])
     remaining = [code for code in found["remaining"] if code != OFFSETS_LOST]
     if remaining:
         texts = listed([f"{code} ({BY_CODE[code].message})" for code in remaining])
         verb = "remains" if len(remaining) == 1 else "remain"
         sentences = [f"The plan was applied, but {texts} {verb}: do not start the broker yet."]
-    elif _has_lost_offsets(found):
+    elif lost_offsets:
         sentences = ["The plan was applied."]
     else:
         sentences = ["The plan was applied. Check the store, then start the broker."]
     if _lacks_log(found):
         sentences.insert(0, LOG_NOT_FOUND)
-    if _has_lost_offsets(found):
-        sentences.append(OFFSETS_ARE_LOST)
+    if lost_offsets:
+        sentences.append(lost_offsets)
     sentences += _guessed_sentence(found["guessed_sizes"], is_applied=True)
     return [
         *sentences,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,11 +15,11 @@ from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.verdicts import (
     LOG_MISSING,
     LOG_NOT_FOUND,
-    OFFSETS_LOST,
     by_name,
     config_lost_sentence,
     cure,
     listed,
+    offsets_lost_sentence,
     start_sentences,
 )
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
@@ -277,7 +277,7 @@ def _next_texts(
 _START_LIMIT = 1 << 30  # bytes of the log that are read once more; more are for recover and doctor
 
 
-def _start_sentences(opened: Store, present: Iterable[str]) -> Iterator[str]:
+def _start_sentences(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:
     """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment."""
     from rmqtool.broker.predict import ScanTooLongError, predict_all
     from rmqtool.read.lost_config import is_folder_lost
@@ -291,7 +291,7 @@ def _start_sentences(opened: Store, present: Iterable[str]) -> Iterator[str]:
     yield from start_sentences(
         [each.row() for each in found],
         more=any(code.startswith("CL") and BY_CODE[code].severity == "error" for code in present),
-        offsets_lost=OFFSETS_LOST in present,
+        offsets_lost=offsets_lost_sentence(f"{code} {each.repair}" for code, each in present.items()),
         is_said=is_folder_lost(opened.layout),
         timer=next((BY_CODE[code].message for code in ("TM03", "TM04") if code in present), ""),
     )

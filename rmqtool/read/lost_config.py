@@ -11,7 +11,12 @@ So these are lost like files that are gone; if the .bak cannot be parsed, a brok
 Once `reset-offset` has set the offsets of some groups, those of the others are lost all the same: a field of
 the file says so until a broker writes it.
 
-Source: ConsumerOffsetManager (persisted 10 s after the start, every 5 s, and at the stop),
+A broker whose queues are in RocksDB only has its configuration there too. It takes topics.json and
+consumerOffset.json over if their version is larger than that of its databases, as it is if these are new;
+with configManagerVersion=v2 it reads neither.
+
+Source: BrokerController#initializeMetadata, RocksDBConfigManager; spec 06 3.1, 3.3.
+ConsumerOffsetManager (persisted 10 s after the start, every 5 s, and at the stop),
 ScheduleMessageService, SubscriptionGroupManager, TopicConfigManager#init; spec 01 9.3 to 9.6.
 """
 
@@ -31,6 +36,11 @@ from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
 _NAMED = 3  # groups that a finding names
+_FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
+"""The databases of a configuration in RocksDB (v1), in config/."""
+_OF_OTHER_FORMS = (
+    "config/metadata with useSingleRocksDBForAllConfigs, config/rdb with configManagerVersion=v2"
+)
 _GROUPS_OF_BROKERS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
@@ -138,11 +148,48 @@ def database_of(layout: StoreLayout, name: str) -> str | None:
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
     place = database_of(layout, name)
     what = "the committed offsets of all groups are lost" if code == "CF08" else "there were consumer groups"
+    found = finding(code, place or f"config/{name}", groups=groups)
     if place is None:
         how, between = how_lost(layout, name), ": " if code == "CF08" else ", but "
-        return replace(finding(code, f"config/{name}", groups=groups), message=f"{how}{between}{what}")
-    found = finding(code, place, groups=groups)
-    return replace(found, message=f"{database_is_missing(layout, name)}: {what}")
+        message = f"{how}{between}{what}"
+    else:
+        message = f"{database_is_missing(layout, name)}: {what}"
+    return with_cure(replace(found, message=message), layout, name)
+
+
+def with_cure(found: Finding, layout: StoreLayout, name: str) -> Finding:
+    """A finding about a lost file of config/ with what to do if the configuration is, or was, in RocksDB."""
+    is_one = database_of(layout, name) is not None
+    if not is_one and not _is_lost_in_rocksdb(layout, name):
+        return found
+    folder = f"the folder config/{_FOLDERS[name]}" + ("" if is_one else f" ({_OF_OTHER_FORMS})")
+    copied = f"copy {folder} from a backup, from the host that the store came from, or from a slave"
+    reads = "" if is_one else ", except with configManagerVersion=v2"
+    if found.problem.code == "CF06":
+        repair = (
+            "rmqtool recover STORE: makes topics.json again from the log, which a broker takes over into"
+            f" RocksDB when it starts{reads}; it is better to {copied}, while the broker is stopped"
+        )
+    else:
+        without = (
+            "set each group's offsets with rmqtool reset-offset before a broker starts, which takes them over"
+            f" into RocksDB{reads}"
+        )
+        if is_one:
+            without = (
+                "start the broker without consumers, and set each group's offsets with mqadmin"
+                " resetOffsetByTime: rmqtool reset-offset does not write RocksDB"
+            )
+        if found.problem.code == "CF09":
+            without = "create the groups (mqadmin updateSubGroup)"
+        repair = f"while the broker is stopped, {copied}; without one, {without}"
+    return replace(found, problem=replace(found.problem, repair=repair))
+
+
+def _is_lost_in_rocksdb(layout: StoreLayout, name: str) -> bool:
+    """Whether a lost file of config/ stands for a database: none is left, but the queues are in one."""
+    gone = layout.rocksdb_config is None and not layout.has_queues_in_files
+    return gone and name in _FOLDERS and _is_missing(layout, name)
 
 
 def database_is_missing(layout: StoreLayout, name: str) -> str:
@@ -195,6 +242,8 @@ def has_no_content(layout: StoreLayout, name: str) -> bool:
 
 def how_lost(layout: StoreLayout, name: str) -> str:
     """How a config file without content was lost, as a clause."""
+    if _is_lost_in_rocksdb(layout, name):
+        return f"{_FOLDERS[name]} (RocksDB) and {name} are missing"
     if _is_missing(layout, name):
         return f"{name} and its .bak are missing"
     what = "is empty or cannot be parsed" if name in layout.config else "is missing"

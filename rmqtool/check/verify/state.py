@@ -27,6 +27,7 @@ from rmqtool.read.lost_config import (
     has_no_content,
     how_lost,
     lost_config,
+    with_cure,
 )
 from rmqtool.storage.open_files import reading
 
@@ -188,7 +189,7 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
             how = how_lost(context.layout, "topics.json")
             if place is not None:
                 how = f"{database_is_missing(context.layout, 'topics.json')}: all topics are lost"
-            yield replace(found, message=how)
+            yield with_cure(replace(found, message=how), context.layout, "topics.json")
         return
     try:
         known = config_json.topics(document)

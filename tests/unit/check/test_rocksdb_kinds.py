@@ -451,6 +451,50 @@ def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -
         assert "config/consumerOffsets" in known_offsets(opened, needed=True)[1][0]
 
 
+FOLDERS = {"CF06": "topics", "CF08": "consumerOffsets", "CF09": "subscriptionGroups"}
+REFUSED = "reset-offset does not write RocksDB"
+
+
+def test_lost_configuration_names_the_folders(
+    cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one database lost reset-offset is refused; with all of them a broker takes its file over."""
+    monkeypatch.setenv("COLUMNS", "10000")
+    store = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    reset = ["reset-offset", str(store), "--group", "cg1", "--topic", "TopicA", "--from", "earliest"]
+    shutil.rmtree(store / "config/consumerOffsets")
+    (lost,) = rows_of(store)
+    assert "the folder config/consumerOffsets from" in lost["repair"] and REFUSED in lost["repair"]
+    assert main(reset) == 4
+    for folder in FOLDERS.values():
+        shutil.rmtree(store / "config" / folder, ignore_errors=True)
+    rows = {row["problem"]: row for row in rows_of(store)}
+    assert rows.keys() == FOLDERS.keys()
+    for code, folder in FOLDERS.items():
+        assert f"{folder} (RocksDB) and " in rows[code]["message"]
+        assert f"the folder config/{folder} (config/metadata with" in rows[code]["repair"]
+    for code in ("CF06", "CF08"):
+        assert "into RocksDB" in rows[code]["repair"] and REFUSED not in rows[code]["repair"]
+        assert "except with configManagerVersion=v2" in rows[code]["repair"]
+    capfd.readouterr()
+    for command in (["doctor"], ["verify"], ["recover"]):
+        main([command[0], str(store)])
+        shown = " ".join("".join(capfd.readouterr()).split())
+        assert "Copy the folder config/consumerOffsets (RocksDB) from a backup" in shown, command
+    assert main([*reset, "--apply"]) == EXIT_OK
+    written = config_json.parse((store / "config/consumerOffset.json").read_bytes())
+    assert config_json.version_counter(written) > 0  # larger than that of a new database
+
+
+def test_lost_files_of_config_name_no_folders(cases: Library, tmp_path: Path) -> None:
+    """A broker with queues in files has its configuration in files."""
+    store = cases.copy("ok_540_clean", tmp_path / "store")
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    (lost,) = (row for row in rows_of(store) if row["problem"] == "CF08")
+    assert "RocksDB" not in lost["message"] + lost["repair"]
+
+
 def test_topics_that_are_lost_are_made_again(cases: Library, tmp_path: Path) -> None:
     """In topics.json, which a broker takes into a new database."""
     store = cases.copy("kind_rocksdb_540", tmp_path / "store")
