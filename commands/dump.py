@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rmqtool.command_line import on_store
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
 from rmqtool.commands.groups import with_groups
@@ -141,6 +142,8 @@ def dump(
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and selected.limit != 0:
             _note_no_match(task, kind, writer)
+        if kind == "compaction":
+            _note_compacted(opened, writer)
         if kind == "commitlog":
             shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
             note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
@@ -177,6 +180,16 @@ def _taken_for(store: Store, writer: Output) -> Kind:
     names = {"commitlog": "a commit log", "consumequeue": "a consume queue", "index": "an index"}
     writer.note(f"rmqtool: reading it as {names[kind]}")
     return kind
+
+
+def _note_compacted(opened: Store, writer: Output) -> None:
+    """Name the line that shows the records of compacted topics: these rows only say how far they are."""
+    from rmqtool.storage.queue_logs.view import CompactedLogs
+
+    for logs in opened.layout.copies:
+        if isinstance(logs, CompactedLogs):
+            writer.note(f"rmqtool: the records of compacted topics: {on_store(logs.folder, 'dump')}")
+        logs.close()
 
 
 def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:

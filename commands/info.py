@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rmqtool.command_line import on_store
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.commands.rocksdb_text import rocksdb_parts
@@ -144,6 +145,27 @@ def _time(timestamp_ms: int | None, zone: tzinfo | None) -> str | None:
     return format_time(timestamp_ms, zone) if timestamp_ms else None
 
 
+_COMPACTED_SHOWN = 3
+
+
+def _copy_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a tiered copy, or of compacted topics: their queues, and how to read them."""
+    label = f"{found['kind']:<13}"
+    queues = found.get("compacted_queues")
+    if not queues:
+        yield f"{label}{found['path']}: the logs of {counted(found['queues'], 'queue')}"
+        return
+    for each in queues[:_COMPACTED_SHOWN]:
+        last = each["compacted_to"]
+        what = "position unknown" if last is None else f"compacted up to {last}"
+        records = counted(each["messages"], "record")
+        yield f"{label}{shortened(each['topic'])} queue {each['queue_id']}: {records}, {what}"
+        label = " " * 13
+    if len(queues) > _COMPACTED_SHOWN:
+        yield f"{label}and {counted(len(queues) - _COMPACTED_SHOWN, 'more queue')}"
+    yield f"{label}{on_store(found['path'], 'dump')}"
+
+
 def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     yield f"{found['kind']:<13}{found['path']}"
     if found["written_by"] is not None:
@@ -159,7 +181,7 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     if found["queue_logs"] is not None:
         yield from _queue_log_lines(found["queue_logs"], zone)
     for each in found["copies"]:
-        yield f"{each['kind']:<13}{each['path']}: the logs of {counted(each['queues'], 'queue')}"
+        yield from _copy_lines(each)
     if found["ledger"] is not None:
         yield _ledger_line(found["ledger"])
     yield from _behind_lines(found)

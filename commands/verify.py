@@ -358,8 +358,11 @@ def summary(report: Report, counts: Counter[str]) -> str:
         parts.append(f"{report.index_entries} index entries{more}, {report.keys} keys")
     if report.timer_entries or not parts:
         parts.append(f"{report.timer_entries} timer {'entry' if report.timer_entries == 1 else 'entries'}")
-    if report.copied_records:
-        parts.append(f"{report.copied_records} records of copies")
+    if copied := report.copied_records - report.compacted_records:
+        parts.append(f"{copied} records of copies")
+    if report.compacted_records:
+        agree = " do not all" if report.compacted_differ else ""
+        parts.append(f"{counted(report.compacted_records, 'compacted record')}{agree} agree with the log")
     if report.left_out:
         parts.append(f"not checked without a whole store: {', '.join(report.left_out)}")
     if report.vanished:

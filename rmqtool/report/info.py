@@ -29,11 +29,14 @@ from rmqtool.read.known_topics import topic_names
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
+from rmqtool.report.dump.timer import compaction_rows
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
+from rmqtool.storage.queue_logs.find import as_store
+from rmqtool.storage.queue_logs.view import CompactedLogs
 from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.unsupported import TIMER_MESSAGES
 from rmqtool.storage.usage import usage
@@ -116,7 +119,7 @@ def store_info(store: Store) -> Info:
         "commit_log": _commit_log(store, tail, heads, index),
         "ledger": _ledger(store, unreadable),
         "queue_logs": _queue_logs(store, spans),
-        "copies": _copies(layout),
+        "copies": _copies(layout, unreadable),
         "topics": _topics(spans),
         "topics_without_queue": _without_queue(store),
         "has_batch_queues": bool(layout.batch_queues),
@@ -283,15 +286,30 @@ def _queue_logs(store: Store, spans: Spans) -> list[Info] | None:
     return rows
 
 
-def _copies(layout: StoreLayout) -> list[Info]:
+def _copies(layout: StoreLayout, unreadable: _Unreadable) -> list[Info]:
     """The tiered copy in the store, and the logs of compacted topics: each is read as a store of its own."""
     rows = []
     for logs in layout.copies:
         queues = [queue for queue in logs.found.queues if queue.log]
         if queues:
-            rows.append({"kind": logs.kind, "path": str(logs.folder), "queues": len(queues)})
+            row: Info = {"kind": logs.kind, "path": str(logs.folder), "queues": len(queues)}
+            if isinstance(logs, CompactedLogs):
+                row["compacted_queues"] = _compacted_queues(layout, logs, unreadable)
+            rows.append(row)
         logs.close()
     return rows
+
+
+def _compacted_queues(layout: StoreLayout, logs: CompactedLogs, unreadable: _Unreadable) -> list[Info]:
+    """Records of each queue of the compaction log; `compacted_to` is null if position-checkpoint lacks it."""
+    rows = compaction_rows(layout, lambda found: None)  # verify reports CC01
+    positions = {(row["topic"], row["queue_id"]): row["queue_offset"] for row in rows}
+    with Store(as_store(logs)) as store:
+        spans = _spans(store, unreadable)
+    return [
+        {"topic": key[0], "queue_id": key[1], "messages": span.messages, "compacted_to": positions.get(key)}
+        for key, span in sorted(spans.items())
+    ]
 
 
 def _used(files: tuple[StoreFile, ...], end: int) -> int | None:

@@ -91,6 +91,10 @@ class Report:
     """Keys of the records that the broker that wrote them indexes: tags only since 5.4."""
     copied_records: int = 0
     """Records of a tiered copy, and of the logs of compacted topics, in the store."""
+    compacted_records: int = 0
+    """Those of them that are of compacted topics, and were compared with the log."""
+    compacted_differ: bool = False
+    """Whether anything is wrong with these: damage, or that they do not agree with the log."""
     seconds: float = 0.0
     log_end: int | None = None
     live: bool = False

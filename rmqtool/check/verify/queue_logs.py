@@ -37,7 +37,9 @@ def check_copies(context: Context, passes: set[str]) -> Iterator[Finding]:
         if isinstance(logs, TieredLogs) and "tiered" in passes:
             yield from _inside(context, logs, "TS06")
         elif isinstance(logs, CompactedLogs) and "compaction" in passes:
-            yield from _inside(context, logs, "CC02")
+            for found in _inside(context, logs, "CC02"):
+                context.report.compacted_differ = True
+                yield found
         logs.close()
 
 
@@ -69,6 +71,7 @@ def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
             from rmqtool.check.verify.compaction import compare
 
             yield from compare(context, store, folder)
+            context.report.compacted_records += report.records
     context.report.copied_records += report.records
 
 

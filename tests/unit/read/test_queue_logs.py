@@ -140,6 +140,26 @@ def test_verify_checks_every_record_unit_and_key(name: str, cases: Library) -> N
     assert report.index_entries == (166 if name == TIERED else 0)
 
 
+def test_the_way_to_compacted_records(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """info, dump and verify of the store say how many there are, whether they agree, and how to read them."""
+    store = cases.copy(COMPACTED, tmp_path / "store")
+    line = f"rmqtool dump {store}/compaction"
+    assert main(["info", str(store)]) in (EXIT_OK, EXIT_FINDINGS)
+    shown = " ".join(capfd.readouterr().out.split())
+    total = sum(QUEUES[COMPACTED].values())
+    assert f"compacted TopicCompact queue 0: {total} records, compacted up to 1286 {line}" in shown
+    assert main(["dump", str(store), "--what", "compaction"]) == EXIT_OK
+    assert line in " ".join(capfd.readouterr().err.split())
+    assert main(line.split()[1:]) == EXIT_OK
+    assert "v1299" in capfd.readouterr().out
+    main(["verify", str(store)])
+    assert f"{total} compacted records agree with the log" in capfd.readouterr().err
+    (newest,) = sorted((store / "compaction/compactionLog/TopicCompact/0").iterdir())[-1:]
+    patch(newest, newest.read_bytes().index(b"v1299"), b"w")
+    assert main(["verify", str(store)]) == EXIT_FINDINGS
+    assert "compacted records do not all agree with the log" in capfd.readouterr().err
+
+
 def divided(copy: Path, queue: str, *, coda: bool = False) -> None:
     """Divide log and queue of a queue into three segments each, as a small maximum size does."""
     folder = copy / BROKER / queue
