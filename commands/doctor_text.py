@@ -260,10 +260,15 @@ def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Ite
         label = ""
         if each.severity == "error" and has_room:
             yield f"{label:<{_LABEL}}{_ended(f'  cost: {cost(found, each, in_short=True)}', _FEW_WORDS)}"
-    more = [each.name for each in rest[len(named) :]]
+    more = [_named(each) for each in rest[len(named) :]]
     if more:
         yield f"{label:<{_LABEL}}{_ended(', '.join(more), _FEW_WORDS)}"
     yield f"{'':<{_LABEL}}rmqtool doctor --all shows {'it' if len(rest) == 1 else 'them'} in full"
+
+
+def _named(each: Diagnosis) -> str:
+    """Return the name, and of a code what it stands for."""
+    return f"{each.name} {BY_CODE[each.name].name}" if each.name in BY_CODE else each.name
 
 
 def _ended(text: str, width: int) -> str:

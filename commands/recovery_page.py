@@ -287,7 +287,8 @@ again from the log. Compare the topics with your notes: topics without messages 
 permissions and filter type of a topic are not in the log. Of each delay level the first message without a
 delivered copy in the log is the next to deliver; the plan says how many messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
-prints a line for each group of which retry messages show what it consumes, and names the other groups.
+prints a line for each group of which retry messages show what it consumes, and names the other groups that
+topics or files still show.
 - 5. Run the line of each group with the time up to which it had consumed: it shows how many messages the
 group then receives. Add `--topic TOPIC` for each other topic that it consumes. `--from latest` instead of
 `--since` lets it skip all. `rmqtool tail` with the same `--topic` and `--since` shows the messages.

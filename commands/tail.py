@@ -11,9 +11,9 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, report_unknown, report_unread
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.terminal import counted, shortened
+from rmqtool.terminal import counted, print_error, shortened
 from rmqtool.times import parse_duration
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def tail(
             named = selected.topic is not None
             code = report_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
             code = worst_exit_code(code, report_unread(opened, writer, queues=True))
+            code = worst_exit_code(code, _report_without_units(store, opened, selection))
             bulk, lines = None, writer.line_format if can_be_lines(opened, writer.fields, form) else None
             if opened.is_local and (lines is not None or wanted.looks_inside):
                 bulk = BulkRows(follower, form, writer.fields, lines, in_background=follow)
@@ -144,6 +145,17 @@ def tail(
         if not count and selected.limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
+
+
+def _report_without_units(store: options.StoreOptions, opened: Store, selection: Selection) -> int:
+    """Report topics of which a queue has records and no units, which tail reads; return the exit code."""
+    logs = opened.layout.queue_logs
+    queues = () if logs is None else logs.found.queues
+    lost = [each for each in queues if each.log and not each.units and selection.matches_topic(each.topic)]
+    for topic in sorted({each.topic for each in lost}):
+        line = store.command("dump", "--topic", topic)
+        print_error(f"rmqtool: {shortened(topic)} has lost units, which tail reads; its records: {line}")
+    return EXIT_FINDINGS if lost else EXIT_OK
 
 
 def _start(

@@ -34,6 +34,12 @@ def name_of(logs: QueueLogs, segment: Segment) -> str:
     return path_at(segment.place).relative_to(logs.folder).as_posix()
 
 
+def units_name(logs: TieredLogs, key: tuple[str, int]) -> str | None:
+    """The path of a queue's units from the folder of the copy on; None if it does not have the queue."""
+    folders = (queue.folder for queue in logs.found.queues if queue.key == key)
+    return next(((each / form.CONSUME_QUEUE).relative_to(logs.folder).as_posix() for each in folders), None)
+
+
 def gap(logs: QueueLogs, before: Segment, after: Segment) -> Finding:
     """TS01: bytes are missing between two segments."""
     return finding(

@@ -127,7 +127,7 @@ class KeySearch:
     def _found(self) -> Iterator[Hit | HitBatch]:
         if self._limit == 0 or not self.wanted.names:
             return
-        steps = (self._known, self._damaged_file_hits, self._inside_of_batches, self._not_held)
+        steps = (self._known, self._misplaced_hits, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             if not isinstance(hit, Hit):
                 self._missing.found_in(hit)
@@ -182,14 +182,14 @@ class KeySearch:
             place = stop
         yield from self._judged_together(offsets[place:])
 
-    def _damaged_file_hits(self) -> Iterator[Hit]:
-        """Search the ranges of damaged index files: those with an entry that names no record of its hash."""
+    def _misplaced_hits(self) -> Iterator[Hit]:
+        """Search the ranges of index files with an entry that names no sound record of its hash."""
         if self.scan != "auto" or not self._misplaced_offsets:
             return
         with OpenFiles() as files:
             views = open_index_files(self.store.layout, files)
             found = [
-                Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
+                Gap(*coverage.covered_range(self.store, view), coverage.MISPLACED)
                 for view in views
                 if view.is_plausible
                 and not self._misplaced_offsets.isdisjoint(_as_list(self._entries(self._hashes, [view])))
@@ -197,7 +197,7 @@ class KeySearch:
         low, high = self._bounds()
         gaps = [
             gap
-            for rest in coverage.outside(self.looked.gaps, coverage.DAMAGED)
+            for rest in coverage.outside(self.looked.gaps, coverage.MISPLACED)
             for gap in coverage.within(
                 coverage.within(coverage.merged(found), low, high), rest.start, rest.stop
             )

@@ -15,8 +15,10 @@ _QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
 
 
 def topic_names(layout: StoreLayout) -> set[str]:
-    """The topics that the store knows: those with a queue, and those of topics.json."""
-    return {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)} | _topics(layout).keys()
+    """The topics that the store knows: those with a queue, or the log of one, and those of topics.json."""
+    logs = () if layout.queue_logs is None else (queue.topic for queue in layout.queue_logs.found.queues)
+    queues = (topic for topic, _ in (*layout.consume_queues, *layout.batch_queues))
+    return {*queues, *logs, *_topics(layout)}
 
 
 def all_topic_names(layouts: Iterable[StoreLayout]) -> set[str] | None:

@@ -350,8 +350,11 @@ def _raise_unknown(
     full = "name each group and its topics in full: --group GROUP --topic TOPIC"
     if offsets_are_lost(store) or not groups:
         meant = [group for group in known if request.matches_group(group)] or known
+        lines = list(_first_lines(store, request, sorted(meant, key=_by_length)))
         error = UsageError("no committed offset shows which topics a group consumes", hint=full)
-        error.lines = list(_first_lines(store, request, sorted(meant, key=_by_length)))
+        if any(line.startswith("rmqtool ") for line in lines):
+            error.hint = f"retry messages show it of some groups: run their lines below; of others, {full}"
+        error.lines = lines
         raise error
     if not without:
         raise UsageError(

@@ -213,7 +213,11 @@ def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> N
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
                            hint=command_on(layout, "recover"))  # fmt: skip
     for part in layout.not_written:
-        raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
+        raise RefusedError(
+            f"{part.what} in {part.form}, which rmqtool does not write", path=part.path,
+            hint="send messages to its broker once it runs, which also delivers delayed ones; a copy has"
+            f" files only: {command_on(layout, 'copy', '--output', 'NEW')}",
+        )  # fmt: skip
     conf = layout.broker_conf
     if conf is not None and conf.text("brokerRole") == "SLAVE":
         raise RefusedError("brokerRole is SLAVE: the log of a slave is its master's", path=path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rmqtool.log.damage import log_missing, missing_between
@@ -98,7 +99,10 @@ def _unsupported(layout: StoreLayout) -> Iterator[Finding]:
         if found is None:
             detail = {"what": part.what, "form": part.form}
             detail |= {"reason": part.reason} if part.reason else {}
-            yield finding("UN01", layout.relative(part.path), None, None, **detail)
+            unread = finding("UN01", layout.relative(part.path), None, None, **detail)
+            if part.reason:
+                unread = replace(unread, message=f"{part.what} in {part.form} not checked: {part.reason}")
+            yield unread
         elif part.path not in known:
             known.add(part.path)
             yield found

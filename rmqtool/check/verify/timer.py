@@ -75,7 +75,15 @@ def _lost(context: Context) -> Iterator[Finding]:
         numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
         yield replace(finding("TM03", path, **numbers), message=found.text)
     elif lost_wheel:
-        yield replace(finding("TM03", "timerwheel"), message="the timer wheel is lost")
+        does = "makes its slots again from the timer log, and delivers each message once"
+        if len(layout.timer_log) > 1:
+            does = (
+                "makes its slots again from the newest files of the timer log, and never delivers messages of"
+                " which only older files have units"
+            )
+        lost = finding("TM03", "timerwheel")
+        message = f"the timer wheel is lost: a broker {does}"
+        yield replace(lost, problem=replace(lost.problem, broker=does), message=message)
 
 
 def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:

@@ -29,9 +29,11 @@ from rmqtool.check.verify.spans import RANGES_MAX, Key, Mismatch, Span, UnitFaul
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.segments import units_name
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, pre_blank, present
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
+from rmqtool.storage.queue_logs.view import TieredLogs
 from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 
 if TYPE_CHECKING:
@@ -404,6 +406,8 @@ class UnitCheck:
         if queue is None and span is not None and span.is_batch:
             return finding(code, f"batchconsumequeue/{key[0]}/{key[1]}", None, None, **place)
         folder = f"consumequeue/{key[0]}/{key[1]}" if queue is None else self.context.name(queue.folder)
+        if queue is None and isinstance(layout.queue_logs, TieredLogs):
+            folder = units_name(layout.queue_logs, key) or folder
         return finding(code, folder, None, (last - first + 1) * unit, **place)
 
 

@@ -360,7 +360,10 @@ class TieredLogs(QueueLogs):
         if not self.found.index_segments:
             return None
         if self.metadata.content is None:
-            return "without the metadata the topics of its items are not known"
+            return (
+                "without the metadata of the broker the topics of its items are not known; they are read with"
+                " a --broker-conf whose storePathRootDir has config/tieredStoreMetadata.json"
+            )
         size = sum(segment.size for segment in self.found.index_segments)
         return f"it has more than {INDEX_LIMIT} bytes" if size > INDEX_LIMIT else None
 

@@ -75,6 +75,7 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
     if name not in (CLASSIC, TIERED, *DLEDGER) and command == "append":
         assert code == EXIT_REFUSED
         assert "which rmqtool does not write" in err or "was not closed cleanly" in err
+        assert ("does not write" in err) == (f"rmqtool copy {store} --output NEW" in " ".join(err.split()))
 
 
 @pytest.mark.parametrize("name", DLEDGER)

@@ -15,6 +15,9 @@ from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.build_store import patch
 from tests.support.exports import small_store
 from tests.support.lookups import Lookup, held_keys
 from tests.support.stores import Library
@@ -391,6 +394,19 @@ def test_keys_of_a_closed_standard_input(
     monkeypatch.setattr("sys.stdin", None)
     result = lookup(cases.path(CLEAN), "--keys-from", "-")
     assert (result.code, result.err) == (3, "rmqtool: standard input is closed\n")
+
+
+def test_a_damaged_record_is_no_damaged_index(tmp_path: Path, lookup: Lookup) -> None:
+    """Its entry is right: the search of the log says that the record is not."""
+    store = small_store(tmp_path / "s", 1)
+    with StoreWriter.open(store, auto_create_queues=1, reserve=False) as writer:
+        place = writer.put(NewMessage("T", b"x", keys=("lost",), queue_id=0)).physical_offset
+        writer.put(NewMessage("T", b"y", keys=("after",), queue_id=0))
+    (log,) = (store / "commitlog").iterdir()
+    patch(log, place + 4, b"\x01")
+    found = lookup(store, "--key", "lost")
+    assert "index entries lead to a damaged record, or to another one" in found.err
+    assert "damaged index" not in found.err
 
 
 def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:

@@ -266,6 +266,24 @@ def test_readers_report_a_segment_that_is_missing(
         assert "TS04" not in capfd.readouterr().err
 
 
+def test_a_queue_without_its_units(copy: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tail leads to dump, verify names the path in the copy, and says why the index is not checked."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    shutil.rmtree(copy / BROKER / "TopicTimer/0/CONSUME_QUEUE")
+    shutil.rmtree(copy / "config")
+    folder = copy / "tiered"
+    assert main(["tail", str(folder), "--topic", "TopicTimer"]) == EXIT_FINDINGS
+    err = capfd.readouterr().err
+    line = f"rmqtool dump {folder} --topic TopicTimer"
+    assert f"TopicTimer has lost units, which tail reads; its records: {line}" in err
+    assert "no topic" not in err
+    assert main(line.split()[1:]) == EXIT_OK
+    assert main(["tail", str(folder), "--topic", "TopicA", "--limit", "1"]) == EXIT_OK
+    found = {each.problem.code: each for each in findings_of(folder)}
+    assert found["CQ13"].path == f"{BROKER.partition('/')[2]}/TopicTimer/0/CONSUME_QUEUE"
+    assert "without the metadata of the broker" in found["UN01"].message
+
+
 def test_a_queue_without_its_log(copy: Path, tmp_path: Path, capfd: Capture) -> None:
     """Without metadata only its units show that there was one: TS01, once."""
     (copy / BROKER / "TopicB/0/COMMIT_LOG" / FIRST).unlink()

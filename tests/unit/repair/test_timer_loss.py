@@ -168,6 +168,18 @@ def test_messages_before_the_queue_offset_of_the_files(cases: Library, tmp_path:
     assert found.detail == {"pending": 8, "delivered": 3}
 
 
+def test_a_lost_wheel_says_what_a_broker_does(cases: Library, tmp_path: Path) -> None:
+    """It makes the slots again from the newest files; messages of older ones are never delivered."""
+    root = cases.copy(STORE, tmp_path / "store")
+    lose(root, ["timerwheel"])
+    (found,) = findings_of(root, passes=["timer"])
+    assert "delivers each message once" in found.message and "never" not in found.problem.reaction
+    (file,) = (root / "timerlog").iterdir()
+    file.with_name(f"{file.stat().st_size:020}").write_bytes(bytes(file.stat().st_size))
+    (found, *_) = (each for each in findings_of(root, passes=["timer"]) if each.path == "timerwheel")
+    assert "never delivers messages of which only older files have units" in found.message
+
+
 EMPTY = {
     "timerwheel": (("timerwheel", 0), ("timerwheel", None)),
     "timerlog": (("timerlog/" + "0" * 20, 0),),
