@@ -126,8 +126,7 @@ def tail(
             )
             named = selected.topic is not None
             code = report_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
-            code = worst_exit_code(code, report_unread(opened, writer, queues=True))
-            code = worst_exit_code(code, _report_without_units(store, opened, selection))
+            code = worst_exit_code(code, _report_unread(store, opened, selection, writer))
             bulk, lines = None, writer.line_format if can_be_lines(opened, writer.fields, form) else None
             if opened.is_local and (lines is not None or wanted.looks_inside):
                 bulk = BulkRows(follower, form, writer.fields, lines, in_background=follow)
@@ -147,15 +146,16 @@ def tail(
         return worst_exit_code(seen.exit_code(), code)
 
 
-def _report_without_units(store: options.StoreOptions, opened: Store, selection: Selection) -> int:
-    """Report topics of which a queue has records and no units, which tail reads; return the exit code."""
+def _report_unread(store: options.StoreOptions, opened: Store, selection: Selection, writer: Output) -> int:
+    """Report what cannot be read: parts, and queues that have records but no units; return the exit code."""
+    code = report_unread(opened, writer, queues=True)
     logs = opened.layout.queue_logs
     queues = () if logs is None else logs.found.queues
     lost = [each for each in queues if each.log and not each.units and selection.matches_topic(each.topic)]
     for topic in sorted({each.topic for each in lost}):
         line = store.command("dump", "--topic", topic)
         print_error(f"rmqtool: {shortened(topic)} has lost units, which tail reads; its records: {line}")
-    return EXIT_FINDINGS if lost else EXIT_OK
+    return worst_exit_code(code, EXIT_FINDINGS if lost else EXIT_OK)
 
 
 def _start(

@@ -81,10 +81,21 @@ def check_checkpoint(context: Context) -> Iterator[Finding]:
         if value > newest and not context.live:
             yield finding("CP03", context.name(layout.checkpoint), offset, 8, field=name,
                           timestamp_ms=value, newest_store_timestamp_ms=newest)  # fmt: skip
-    # A clean stop dispatches everything first, so the queues' time is then the last record's.
-    if layout.abort is None and not context.live and 0 < values.logics_msg_timestamp < newest:
+    if layout.abort is None and not context.live and _is_behind(context, values.logics_msg_timestamp, newest):
         yield finding("CP07", context.name(layout.checkpoint), 8, 8, field="logics_msg_timestamp",
                       timestamp_ms=values.logics_msg_timestamp, newest_store_timestamp_ms=newest)  # fmt: skip
+
+
+def _is_behind(context: Context, queues_ms: int, newest_ms: int) -> bool:
+    """Whether the queues' time in a checkpoint is older than the last record.
+
+    A clean stop dispatches everything first, so this is then the last record's time, which is not always the
+    newest: `copy` and `append` keep the times of messages.
+    """
+    if not 0 < queues_ms < newest_ms:
+        return False
+    last = next(context.store.messages(reverse=True, damage="skip"), None)
+    return last is None or queues_ms < last.message.store_timestamp
 
 
 class ConfigCheck:

@@ -14,4 +14,4 @@ Every part yields rows (dicts with the names of its FIELDS) as they are read, an
 damage: a `report` function gets a `Finding` for each damaged range. An exception means "cannot continue".
 """
 
-__all__ = ["kinds", "log", "place"]
+__all__ = ["kinds", "log", "place", "timer"]
