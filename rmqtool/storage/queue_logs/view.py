@@ -360,10 +360,12 @@ class TieredLogs(QueueLogs):
         if not self.found.index_segments:
             return None
         if self.metadata.content is None:
-            return (
-                "without the metadata of the broker the topics of its items are not known; they are read with"
-                " a --broker-conf whose storePathRootDir has config/tieredStoreMetadata.json"
-            )
+            text = "without the metadata of the broker the topics of its items are not known"
+            if (
+                self._metadata is not None
+            ):  # a store, or a broker.conf, names them; they are missing or damaged
+                return text
+            return f"{text}: name a --broker-conf whose storePathRootDir has config/{tiered_form.METADATA}"
         size = sum(segment.size for segment in self.found.index_segments)
         return f"it has more than {INDEX_LIMIT} bytes" if size > INDEX_LIMIT else None
 
