@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.rocksdb_text import rocksdb_parts
-from rmqtool.commands.verdicts import (
+from rmqtool.commands.recover_verdicts import (
     CONFIG_FILES,
-    LOG_MISSING,
-    LOG_NOT_FOUND,
     READS_DAMAGE,
-    by_name,
     config_lost_sentence,
     cost_of_start,
+    offsets_lost_sentence,
+    start_sentences,
+)
+from rmqtool.commands.rocksdb_text import rocksdb_parts
+from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    LOG_NOT_FOUND,
+    by_name,
     disk_text,
     missed_sentence,
     next_lines,
-    offsets_lost_sentence,
-    start_sentences,
     usage_text,
 )
 from rmqtool.problems import BY_CODE

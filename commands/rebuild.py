@@ -12,7 +12,8 @@ from rmqtool.command_line import command_line
 from rmqtool.commands import changes, options
 from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Given, Only, with_groups
-from rmqtool.commands.verdicts import listed, offsets_lost_sentence
+from rmqtool.commands.recover_verdicts import offsets_lost_sentence
+from rmqtool.commands.verdicts import listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.storage.layout import can_be_folder

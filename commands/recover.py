@@ -12,7 +12,8 @@ from rmqtool.command_line import on_store
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.recover_text import LOST_SHOWN, Row, recover_lines, undo_lines, whole_records
-from rmqtool.commands.verdicts import cure, files_to_put_back
+from rmqtool.commands.recover_verdicts import files_to_put_back
+from rmqtool.commands.verdicts import cure
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times

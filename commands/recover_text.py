@@ -7,14 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rmqtool.commands.verdicts import (
-    LOG_MISSING,
-    config_that_ends,
-    ledger_is_damaged,
-    of_recover,
-    of_repair,
-    verdict_lines,
-)
+from rmqtool.commands.recover_verdicts import config_that_ends, ledger_is_damaged, of_recover, of_repair
+from rmqtool.commands.verdicts import LOG_MISSING, verdict_lines
 from rmqtool.output import Output
 from rmqtool.problems import COPY_CONFIG
 from rmqtool.terminal import counted, format_size

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rmqtool import __version__
-from rmqtool.commands import doctor_text, verdicts
+from rmqtool.commands import doctor_text, recover_verdicts, verdicts
 from rmqtool.commands.report_plot import (
     Chart,
     Shape,
@@ -236,7 +236,7 @@ class _Page:
             prediction[f"{which}_abandoned_time"] = (
                 None if timestamp is None else format_time(timestamp, self.zone)
             )
-        cost = verdicts.cost_of_start(prediction)
+        cost = recover_verdicts.cost_of_start(prediction)
         facts = [
             ("log ends at", f"{prediction['end_offset']:,}"),
             ("sound messages given up", f"{prediction['messages_abandoned']:,}"),

@@ -12,16 +12,8 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingBlocks
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.verdicts import (
-    LOG_MISSING,
-    LOG_NOT_FOUND,
-    by_name,
-    config_lost_sentence,
-    cure,
-    listed,
-    offsets_lost_sentence,
-    start_sentences,
-)
+from rmqtool.commands.recover_verdicts import config_lost_sentence, offsets_lost_sentence, start_sentences
+from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern

@@ -18,6 +18,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.expire import _sizes_text
+from rmqtool.commands.recover_verdicts import of_recover
 from rmqtool.commands.verdicts import (
     GROUP_STATES,
     SECTION_OF_CONFIG,
@@ -26,7 +27,6 @@ from rmqtool.commands.verdicts import (
     disk_text,
     listed,
     of_lag,
-    of_recover,
     of_topics_without_groups,
     span,
 )

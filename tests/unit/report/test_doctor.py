@@ -19,7 +19,7 @@ import pytest
 from rmqtool.broker.expiry_rules import Disk, Disks
 from rmqtool.cli import main
 from rmqtool.commands import COMMANDS, doctor_text
-from rmqtool.commands.verdicts import cost_of_start
+from rmqtool.commands.recover_verdicts import cost_of_start
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.formats import message
 from rmqtool.problems import BY_CODE

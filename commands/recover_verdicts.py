@@ -1,0 +1,278 @@
+"""What a start of each broker costs, what a lost configuration costs, and what a repair does, in sentences.
+
+Each function takes rows that commands show with `--format json`, with their times as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, Row, by_name, listed, span
+from rmqtool.problems import BY_CODE, leaves_ledger
+from rmqtool.terminal import counted
+
+OFFSETS_LOST = "CF08"
+
+
+def offsets_lost_sentence(texts: Iterable[str]) -> str:
+    """Say that committed offsets are lost, and what to copy; empty if none of the findings says so.
+
+    `texts` are the findings, with their codes and messages.
+    """
+    lost = next((each for each in texts if each.startswith(OFFSETS_LOST)), None)
+    if lost is None:
+        return ""
+    what, without = "consumerOffset.json", "rmqtool reset-offset sets them"
+    if "RocksDB" in lost:
+        what, without = "the folder config/consumerOffsets (RocksDB)", "do what CF08 says"
+    return (
+        "Committed offsets of groups are lost: after a start, groups skip messages or receive all of them"
+        f" again. Copy {what} from a backup, the old host or a slave before a broker starts; without a copy,"
+        f" {without}."
+    )
+
+
+CONFIG_FILES = {
+    "CF06": "topics.json", "CF08": "consumerOffset.json", "CF09": "subscriptionGroup.json",
+    "CF07": "delayOffset.json", "TM03": "timercheck",
+}  # fmt: skip
+"""The file of config/ that is lost, by code."""
+_MADE_AGAIN = ("CF06", "CF07", "TM03")
+
+
+def config_lost_sentence(codes: Iterable[str]) -> str:
+    """Say that the whole folder config/ is missing, which files that are, and what to do first.
+
+    `codes` are those of what was found.
+    """
+    found = set(codes)
+    lost = [name for code, name in CONFIG_FILES.items() if code in found]
+    made = [name for code, name in CONFIG_FILES.items() if code in found and code in _MADE_AGAIN]
+    cures = [f"recover makes {listed(made)} again"] if made else []
+    if OFFSETS_LOST in found:
+        cures.append("reset-offset sets offsets, or groups skip or repeat messages")
+    again = f" Without a copy, {'; '.join(cures)}." if cures else ""
+    return (
+        f"The folder config/ is missing{f' ({listed(lost)})' if lost else ''}: first of all, copy it from a"
+        f" backup, the old host or a slave.{again}"
+    )
+
+
+READS_DAMAGE = "a consumer that reaches it misses the rest of that pull, or receives damaged bytes"
+"""What damage of the log costs until it is repaired."""
+
+
+def of_recover(found: Row) -> list[str]:
+    """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
+    if found["guard"] and found["applied"] is None:
+        return ["A repair was interrupted; no broker loads the store until --apply completes it."]
+    lost_offsets = offsets_lost_sentence(found["warnings"])
+    sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
+    if found["config_lost"] and found["applied"] is None:
+        codes = [each[:4] for each in found["warnings"]]
+        sentences.append(config_lost_sentence([*codes, *(row["problem"] for row in found["actions"])]))
+    sentences += start_sentences(
+        found["predictions"],
+        more=found["lost_messages"] > 0,
+        offsets_lost=lost_offsets if found["applied"] is None else "",
+        is_said=found["config_lost"],
+        timer=_timer_text(found) if found["applied"] is None else "",
+    )
+    if found["applied"] is None:
+        if ledger_is_damaged(found):
+            sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
+        sentences += _plan_sentences(found)
+        sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
+    return sentences
+
+
+def _timer_text(found: Row) -> str:
+    """Say what the loss of a timer costs, as its actions or the warning say it; empty without a loss."""
+    texts = [row["reason"] for row in found["actions"] if row["problem"] == "TM03"]
+    texts = [text for text in texts if ": a broker " in text]  # a wheel alone costs nothing
+    texts += [text.partition(": ")[2] for text in found["warnings"] if "(TM04): " in text]
+    return texts[0].partition(";")[0] if texts else ""
+
+
+def ledger_is_damaged(found: Row) -> bool:
+    """Whether the log is in DLedger, and has damage that recover would repair in another log."""
+    return found["ledger"] is not None and any(leaves_ledger(BY_CODE[code]) for code in found["remaining"])
+
+
+def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[str]:
+    """Say what to do before files get a size that nothing in the store shows, or afterwards."""
+    if folders and is_applied:
+        yield (
+            f"The size of the new files in {listed(folders)} was a guess, the default: if the broker has"
+            " another one, undo this and run recover with --broker-conf FILE."
+        )
+    elif folders:
+        yield (
+            f"The size of the files in {listed(folders)} is a guess: give the broker's configuration"
+            " (--broker-conf FILE). Without it, apply the plan only if the broker has the default sizes."
+        )
+
+
+def start_sentences(
+    predictions: Sequence[Row], *, more: bool = False, offsets_lost: str = "", is_said: bool = False,
+    timer: str = "",
+) -> Iterator[str]:  # fmt: skip
+    """Yield the brokers whose start is safe first, then the others by what their start costs.
+
+    `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
+    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs.
+    """
+    brokers: dict[str, list[str]] = {}
+    for row in predictions:
+        brokers.setdefault(cost_of_start(row), []).append(row["broker"])
+    if not brokers:
+        if offsets_lost and not is_said:
+            yield offsets_lost
+        return
+    safe = brokers.pop("", [])
+    if safe:
+        what = "no message" if offsets_lost or timer else "nothing"
+        yield f"A start of {listed(safe, word='or')} loses {what}{' more' if more else ''}."
+    else:
+        yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
+    for cost, versions in brokers.items():
+        yield f"A start of {listed(versions, word='or')} {cost}."
+    yield from _config_cures(predictions)
+    if offsets_lost and not is_said:
+        yield f"But {offsets_lost[0].lower()}{offsets_lost[1:]}" if safe else offsets_lost
+    if timer:
+        yield f"But {timer}." if safe else f"{timer[0].upper()}{timer[1:]}."
+
+
+def config_that_ends(row: Row) -> Row | None:
+    """Return the part of the configuration on which a predicted start ends; None if it does not."""
+    return next((each for each in row["unread_config"] if each["ends"]), None)
+
+
+def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
+    """Yield what to do, once, about parts of the configuration that brokers cannot read."""
+    found = {each["path"]: each["problem"] for row in predictions for each in row["unread_config"]}
+    if found:
+        more = listed([f"rmqtool problems {code}" for code in dict.fromkeys(found.values())])
+        say = "say" if len(set(found.values())) > 1 else "says"
+        yield (
+            f"Copy {listed(list(found))} from a backup, the old host or a slave while the broker is stopped;"
+            f" {more} {say} more."
+        )
+
+
+def cost_of_start(row: Row) -> str:
+    """Return what a predicted start would cost; an empty text if nothing."""
+    ending = config_that_ends(row)
+    if ending is not None:
+        return f"fails: {ending['reason']}"
+    if row["crashes"]:
+        return "runs out of memory"
+    if not row["loads"]:
+        path = row["load_path"]
+        return f"fails: {row['load_error'] if path is None else f'it does not load {path}'}"
+    if row["hangs"]:
+        return "hangs"
+    parts = [f"does not read a part of {each['path']}" for each in row["unread_config"]]
+    if row["messages_abandoned"]:
+        first, last = row.get("first_abandoned_time"), row.get("last_abandoned_time")
+        times = f", stored {span(first, last)}" if first and last else ""
+        parts.append(f"gives up {by_name(row['topics_abandoned'], 'sound message')}{times}")
+    if row["queues_lost"]:
+        parts.append(f"loses {counted(row['queues_lost'], 'queue')}")
+    if row["messages_unreachable"]:
+        count = row["messages_unreachable"]
+        parts.append(f"leaves {counted(count, 'message')} without a queue unit: consumers never receive"
+                     f" {'it' if count == 1 else 'them'}")  # fmt: skip
+    if again := row.get("delivered_again"):
+        parts.append(f"delivers {counted(again, 'delayed message')} again")
+    groups = {each["group"] for each in row["consumer_offsets_beyond"]}
+    if groups:
+        parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")
+    return parts[0] if len(parts) == 1 else ", ".join([*parts[:-1], *(f"and {each}" for each in parts[-1:])])
+
+
+def _plan_sentences(found: Row) -> Iterator[str]:
+    if not found["actions"]:
+        if found["warnings"]:
+            yield "recover can repair nothing here; read the warnings."
+        yield from _incomplete_sentence(found)
+        return
+    given_up, lost = found["given_up_messages"], found["lost_messages"]
+    kept = f"gives up {counted(given_up, 'sound message')}" if given_up else "keeps every sound message"
+    text = f"recover {kept}"
+    if lost:
+        topics: dict[str, int] = {}
+        for each in found["lost"]:
+            topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
+        named = by_name(topics, "message") if all(topics) else counted(lost, "message")
+        text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
+    if not _lacks_log(found):  # without a log nothing is known of its messages
+        yield f"{text}."
+    yield from _put_back_sentence(found)
+    if lost and any(each["fate"] == "filled" for each in found["lost"]):
+        yield f"Until the damage is repaired, {READS_DAMAGE}."
+    yield from _incomplete_sentence(found)
+
+
+def files_to_put_back(found: Row) -> str:
+    """The log files that are missing or too short, and of which messages are lost; empty for none."""
+    paths = [row["path"] for row in found["actions"] if row["problem"] in ("CL20", "CL21")]
+    paths = [path for path in dict.fromkeys(paths) if path.startswith("commitlog/")]
+    if not paths or not found["lost"]:
+        return ""
+    more = [f"{len(paths) - _FILES_NAMED} more"] if len(paths) > _FILES_NAMED else []
+    return listed([*paths[:_FILES_NAMED], *more])
+
+
+def _put_back_sentence(found: Row) -> Iterator[str]:
+    """Yield that a slave or a backup may have the files of the log that are missing or too short."""
+    files = files_to_put_back(found)
+    if files:
+        them = "them" if " and " in files else "it"
+        yield (
+            f"If a slave or a backup has {files}, put {them} back first and plan again: a slave's file has"
+            " the same name and bytes."
+        )
+
+
+_FILES_NAMED = 3
+
+
+def _incomplete_sentence(found: Row) -> Iterator[str]:
+    topics: dict[str, int] = {}
+    for each in found["incomplete"]:
+        topics[each["topic"]] = topics.get(each["topic"], 0) + 1
+    if topics:
+        keep = "keeps its body" if len(found["incomplete"]) == 1 else "keep their bodies"
+        yield f"{by_name(topics, 'message')} {keep}, but may have lost keys, tags and other properties."
+
+
+def _lacks_log(found: Row) -> bool:
+    return LOG_MISSING in found["remaining"]
+
+
+def of_repair(found: Row) -> list[str]:
+    """Say what to do once the plan of recover was applied."""
+    if not found["applied"]["changes"]:
+        return ["Nothing had to be changed."]
+    lost_offsets = offsets_lost_sentence(found["warnings"])
+    remaining = [code for code in found["remaining"] if code != OFFSETS_LOST]
+    if remaining:
+        texts = listed([f"{code} ({BY_CODE[code].message})" for code in remaining])
+        verb = "remains" if len(remaining) == 1 else "remain"
+        sentences = [f"The plan was applied, but {texts} {verb}: do not start the broker yet."]
+    elif lost_offsets:
+        sentences = ["The plan was applied."]
+    else:
+        sentences = ["The plan was applied. Check the store, then start the broker."]
+    if _lacks_log(found):
+        sentences.insert(0, LOG_NOT_FOUND)
+    if lost_offsets:
+        sentences.append(lost_offsets)
+    sentences += _guessed_sentence(found["guessed_sizes"], is_applied=True)
+    return [
+        *sentences,
+        "Keep the backup until the consumers have what they need: it restores the store only as long as no"
+        " broker has written to it.",
+    ]
