@@ -262,9 +262,12 @@ def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Ite
         label = ""
         if each.severity == "error" and has_room:
             yield f"{label:<{_LABEL}}{_ended(f'  cost: {cost(found, each, in_short=True)}', _FEW_WORDS)}"
-    more = [_named(each) for each in rest[len(named) :]]
+    more = rest[len(named) :]
     if more:
-        yield f"{label:<{_LABEL}}{_ended(', '.join(more), _FEW_WORDS)}"
+        text = ", ".join(map(_named, more))
+        if len(text) > _FEW_WORDS:  # the codes come before what they stand for
+            text = _ended(", ".join(each.name for each in more), _FEW_WORDS)
+        yield f"{label:<{_LABEL}}{text}"
     yield f"{'':<{_LABEL}}rmqtool doctor --all shows {'it' if len(rest) == 1 else 'them'} in full"
 
 
