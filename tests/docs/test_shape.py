@@ -90,6 +90,7 @@ SHARED_BY_COMMANDS = {
     "concepts_page",
     "python_page",
     "recovery_page",
+    "recover_verdicts",
     "verdicts",
 }
 # A library that only these modules may import.
