@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from rmqtool import output
 from tests.support import places, trees
-from tests.support.programs import SIGNALS
+from tests.support.programs import PATIENCE_S, SIGNALS
 from tests.support.stores import Library
 from tests.support.sweep import IS_WHOLE
 
@@ -67,6 +68,12 @@ settings.register_profile(
     "bounds", max_examples=15, deadline=None, derandomize=True, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_tables() -> None:
+    """A table that is written here shows its rows together: on a busy machine one may come a second late."""
+    output.FLUSH_SECONDS = PATIENCE_S
 
 
 @pytest.fixture(scope="session")
