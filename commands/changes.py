@@ -99,7 +99,7 @@ def note_next(
         given: the options of the command. The line has all of them.
         change: the plan options among them.
         refusals: the reasons against the plan.
-        words: further words of the line.
+        words: further words of the line; with --broker-conf it lacks the one that was given.
         in_plan: options that a plan file holds, and that the line lacks if it names one.
         without: further options that the line lacks: `words` give their values.
         first: what to do before, as a part of a sentence that ends with a semicolon; empty if nothing.
@@ -115,7 +115,8 @@ def note_next(
     plan = change.plan or change.write_plan
     if plan is not None and words:  # with other sizes the plan would be another one
         first, words = f"{first} with {' '.join(words)} the plan has to be made again;".lstrip(), ()
-    left_out = {"plan", "write_plan", *without, *(in_plan if plan is not None else ())}
+    given_conf = ["broker_conf"] if "--broker-conf" in words else []
+    left_out = {"plan", "write_plan", *given_conf, *without, *(in_plan if plan is not None else ())}
     of_file = ["--plan", str(plan)] if plan is not None else []
     line = given.line(*of_file, *words, "--apply", without=left_out)
     output.note(f"rmqtool: nothing was changed; {f'{first} ' if first else ''}to apply the plan: {line}")

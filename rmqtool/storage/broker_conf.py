@@ -10,7 +10,8 @@ Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#creat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
@@ -31,10 +32,17 @@ _TYPES = frozenset({"default", _IN_ROCKSDB})
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf:
-    """The settings of one broker.conf, by their names in BrokerConfig and MessageStoreConfig."""
+    """The settings of one broker.conf, by their names in BrokerConfig and MessageStoreConfig.
+
+    Attributes:
+        path: the file.
+        values: the settings, as texts.
+        lines: the line of each, from 1 on; empty for settings that are in no file.
+    """
 
     path: Path
     values: Mapping[str, str]
+    lines: Mapping[str, int] = field(default_factory=dict)
 
     def text(self, name: str) -> str | None:
         """The value of `name`; None if it is not set or empty. 5.x trims texts, 4.x does not."""
@@ -56,6 +64,15 @@ class BrokerConf:
         """The text of an integer setting that a broker ignores (see `integer`); None if valid or unset."""
         text = self.values.get(name)
         return None if self.integer(name, bits=bits) is not None else text
+
+    def why_ignored(self, name: str) -> str | None:
+        """Where an integer setting that a broker ignores is, and why it does; None if valid or unset."""
+        text = self.ignored(name)
+        if text is None:
+            return None
+        where = f"{self.path} line {self.lines[name]}" if name in self.lines else str(self.path)
+        what = f"{name}={text[:40]!r} is not an integer" if text else f"{name} has no value"
+        return f"{where}: {what}"
 
     def check_integers(self, names: Iterable[str]) -> None:
         """Raises FormatError if a broker ignores one of these: it would use other sizes than rmqtool."""
@@ -114,23 +131,31 @@ def read_broker_conf(path: Path) -> BrokerConf:
         raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
     if len(data) > SIZE_LIMIT:
         raise InputError("too large for a broker configuration", path=path)
-    return BrokerConf(path, parse_properties(data))
+    values: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, name, value in _settings(data):
+        values[name], lines[name] = value, number
+    return BrokerConf(path, values, lines)
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
     """The names and values of a Java properties file. Source: java.util.Properties#load."""
-    values: dict[str, str] = {}
-    for line in _logical_lines(data.decode("iso-8859-1")):
+    return {name: value for _, name, value in _settings(data)}
+
+
+def _settings(data: bytes) -> Iterator[tuple[int, str, str]]:
+    """The line, the name and the value of each setting."""
+    for number, line in _logical_lines(data.decode("iso-8859-1")):
         match = _PAIR.fullmatch(line)
         assert match is not None, "both parts of the pattern may be empty"
-        values[_unescape(match[1])] = _unescape(match[2])
-    return values
+        yield number, _unescape(match[1]), _unescape(match[2])
 
 
-def _logical_lines(text: str) -> list[str]:
-    lines: list[str] = []
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """The lines, joined where a backslash ends one, each with the number of its first."""
+    lines: list[tuple[int, str]] = []
     joined = False
-    for piece in re.split(r"\r\n|\r|\n", text):
+    for number, piece in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = piece.lstrip(" \t\f")
         if not joined and (not line or line[0] in "#!"):
             continue
@@ -138,9 +163,9 @@ def _logical_lines(text: str) -> list[str]:
         continues = backslashes % 2 == 1
         line = line[:-1] if continues else line
         if joined:
-            lines[-1] += line
+            lines[-1] = (lines[-1][0], lines[-1][1] + line)
         else:
-            lines.append(line)
+            lines.append((number, line))
         joined = continues
     return lines
 

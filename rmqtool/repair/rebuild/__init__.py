@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild.index_task import IndexTask
     from rmqtool.repair.rebuild.queue_task import QueueTask, Shape, Unmended
     from rmqtool.repair.rebuild.survey import Survey
+    from rmqtool.storage.broker_conf import BrokerConf
     from rmqtool.storage.layout import StoreLayout
     from rmqtool.storage.source import RateLimiter
 
@@ -467,11 +468,14 @@ def _warnings_on_database(task: DatabaseTask | None) -> Iterator[str]:
 
 
 def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[tuple[str, str]]:
-    """The folders in which files are created although nothing shows their size, each with a warning."""
+    """The folders in which files are created although nothing shows their size, each with a warning.
+
+    A configuration that does not set a size says that it is the default, unless files of the store have
+    another size than it implies, or it has a value that a broker ignores.
+    """
     from rmqtool.storage.layout import SIZES
 
-    if layout.broker_conf is not None:
-        return
+    conf = layout.broker_conf
     made = {
         action.path.partition("/")[0] for action in actions if action.kind == "create" and not action.database
     }
@@ -480,8 +484,6 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
         for what, attribute in (("log", "commit_log_file_size"), ("queue", "consume_queue_file_size"))
         if layout.origins[attribute] == "detected" and getattr(layout, attribute) != SIZES[attribute][1]
     ]
-    others = " and ".join(shown)
-    hint = f" The {others} files here do not have the default size, so it is probably wrong." if shown else ""
     for folder, attributes, size in (
         ("consumequeue", ("consume_queue_file_size",), f"{layout.consume_queue_file_size} bytes"),
         ("batchconsumequeue", ("batch_queue_file_size",), f"{layout.batch_queue_file_size} bytes"),
@@ -489,18 +491,48 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
         ("index", ("index_slots", "index_entries"),
          f"{layout.index_slots} slots and {layout.index_entries} entries"),
     ):  # fmt: skip
-        if folder in made and layout.origins[attributes[0]] == "default":
-            effect = (
-                "loads them, but finds no key in them" if folder == "index" else "does not start with them"
-            )
-            settings = " and ".join(SIZES[attribute][0] for attribute in attributes)
-            fields = " and ".join(attributes)
-            text = (
-                f"files of {folder} get the default size of {size}, a guess: a broker with another size"
-                f" {effect}.{hint} Name its broker.conf with --broker-conf, or a file with just {settings}"
-                f" (rmqtool info OTHER --json of a broker with the same settings shows them as {fields})"
-            )
-            yield folder, text
+        unset = [SIZES[each][0] for each in attributes if layout.origins[each] == "default"]
+        if folder not in made or not unset:
+            continue
+        ignored = [why for why in map(conf.why_ignored, unset) if why] if conf is not None else []
+        if conf is not None and not shown and not ignored:
+            continue
+        effect = "loads them, but finds no key in them" if folder == "index" else "does not start with them"
+        fields = " and ".join(attributes)
+        settings = " and ".join(SIZES[attribute][0] for attribute in attributes)
+        text = (
+            f"files of {folder} get the default size of {size}, a guess: a broker with another size {effect}."
+            f"{_why_wrong(shown, conf, unset, ignored)} Name its broker.conf with --broker-conf, or a file"
+            f" with just {settings} (rmqtool info OTHER --json of a broker with the same settings shows them"
+            f" as {fields})"
+        )
+        yield folder, text
+
+
+def _why_wrong(
+    shown: Sequence[str], conf: BrokerConf | None, unset: Sequence[str], ignored: Sequence[str]
+) -> str:
+    """Sentences, each after a space: what the configuration lacks, and what shows that the default is wrong.
+
+    Args:
+        shown: which files of the store do not have the default size.
+        conf: the configuration, if one was named.
+        unset: the settings that it lacks.
+        ignored: where it has them with values that a broker ignores.
+    """
+    others = " and ".join(shown)
+    if conf is None:
+        hint = f" The {others} files here do not have the default size, so it is probably wrong."
+        return hint if shown else ""
+    text = f" {'; '.join(ignored)}." if ignored else ""
+    if len(ignored) < len(unset):
+        text += f" {conf.path} does not set {' and '.join(unset)}."
+    if shown:
+        text += (
+            f" The {others} files here do not have the default size, and it does not say so: it is probably"
+            " not the file of this broker."
+        )
+    return text
 
 
 def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:

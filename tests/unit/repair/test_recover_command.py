@@ -517,3 +517,44 @@ def test_sizes_that_nothing_tells_are_warned_of(
     assert [text for text in found["warnings"] if "the default size" in text] == []
     code, out, _ = run(capsys, root, "--apply")
     assert code == 0 and f"The size of the new files in {name} was a guess" in out.partition("\nverdict ")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "{} does not set maxHashSlotNum and maxIndexNum. The log and queue files here do not have"),
+        ("brokerName=x\nmaxHashSlotNum=500\n", "{} does not set maxIndexNum. The log and queue files here"),
+        (
+            "# sizes\nmaxHashSlotNum=\nmaxIndexNum=1k\nmappedFileSizeCommitLog=1048576\n"
+            "mappedFileSizeConsumeQueue=20000\n",
+            "{0} line 2: maxHashSlotNum has no value; {0} line 3: maxIndexNum='1k' is not an integer. Name",
+        ),
+    ],
+)
+def test_a_configuration_without_the_sizes_leaves_them_a_guess(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
+) -> None:
+    """Another broker's file, or one with mistakes, silenced the warning: no key was found afterwards."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    shutil.rmtree(root / "index")
+    conf.write_text(text)
+    _, found = report(capsys, root, "--broker-conf", conf)
+    (warning,) = [each for each in found["warnings"] if "the default size" in each]
+    assert said.format(conf) in warning and found["guessed_sizes"] == ["index"]
+    assert main(["rebuild", str(root), "--broker-conf", str(conf)]) == EXIT_FINDINGS
+    assert said.format(conf) in capsys.readouterr().err
+    _, out, err = run(capsys, root, "--broker-conf", conf)
+    assert "The size of the files in index is a guess" in out.partition("\nverdict ")[2]
+    (line,) = [each for each in err.splitlines() if "rmqtool recover" in each]
+    assert line.endswith(f"rmqtool recover {root} --broker-conf FILE --apply")
+
+
+def test_a_configuration_that_fits_the_store_means_the_defaults(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It sets what is not the default, so what it leaves out is."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    shutil.rmtree(root / "index")
+    conf.write_text("mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n")
+    _, found = report(capsys, root, "--broker-conf", conf)
+    assert found["guessed_sizes"] == [] and not any("the default size" in each for each in found["warnings"])

@@ -56,6 +56,16 @@ class TestBrokerConf:
         assert conf.ignored("n", bits=64) == (text if long is None else None)
         assert conf.ignored("none") is None
 
+    def test_where_a_value_is_that_a_broker_ignores(self, tmp_path: Path) -> None:
+        """Of two equal names the last counts; a joined line counts as its first."""
+        path = tmp_path / "broker.conf"
+        path.write_text("# sizes\na=1\n\nlong=1\\\n2\nb=\na=1k\n")
+        conf = read_broker_conf(path)
+        assert {name: conf.lines[name] for name in ("a", "long", "b")} == {"a": 7, "long": 4, "b": 6}
+        assert conf.why_ignored("a") == f"{path} line 7: a='1k' is not an integer"
+        assert conf.why_ignored("b") == f"{path} line 6: b has no value"
+        assert conf.why_ignored("long") is None and conf.why_ignored("none") is None
+
     def test_a_huge_file_is_none(self, tmp_path: Path) -> None:
         write_sparse(tmp_path / "conf", 1 << 21)
         with pytest.raises(InputError, match="too large"):
