@@ -293,7 +293,9 @@ class AppendOptions(Group):
             " async.",
         ),
     ] = None
-    reserve: Annotated[bool | None, options.RESERVE] = None
+    reserve: Annotated[bool | None, options.reserve_option("--reserve, but --no-reserve with --create")] = (
+        None
+    )
     property_crc: Annotated[
         bool,
         typer.Option(

@@ -94,9 +94,9 @@ def doctor(
     log, how full the disk is and when it will be full, what a start of each broker version would do, and
     settings of this host that explain a finding: unwritten pages, swap, read-ahead, mount, inodes,
     limits. Shows the worst finding first, and for each finding how certain it is and what happens if
-    nothing is done. Ends with what it did not examine (verify checks all of it), and with the one command
-    to run next. The text usually fits 80 columns and 24 lines; --all shows all results in full. Nothing is
-    changed, and a broker may be using the store.
+    nothing is done. Ends with what it did not examine (verify checks the rest of the store), and with the
+    one command to run next. The text usually fits 80 columns and 24 lines; --all shows all results in full.
+    Nothing is changed, and a broker may be using the store.
 
     Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 3 when something
     could not be read or is stored in a form rmqtool cannot read; 4 when the file of --output would lie in the

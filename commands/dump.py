@@ -101,7 +101,7 @@ def dump(
     on standard error says how many batch records and messages there were.
 
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
-    and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn
+    and bodies that cannot be decompressed (CL14) are detected unless --fields leaves out status. A torn
     last record, as a crash leaves it, is not damage. If the log is larger than a few megabytes, dump
     reads only the ranges to which queues, index or times lead, and reports only the damage in these
     ranges; verify reports all damage. If nothing matches, a note says what was searched.

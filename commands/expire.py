@@ -25,6 +25,7 @@ from rmqtool.commands.verdicts import (
     what_goes,
 )
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, RefusedError, UsageError, worst_exit_code
+from rmqtool.formats.versions import METAVAR
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
@@ -41,6 +42,15 @@ if TYPE_CHECKING:
 _OFFSET = pattern(r"[0-9]{1,19}", re.ASCII)
 _PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", re.ASCII)
 
+Broker = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker",
+        metavar=METAVAR,
+        parser=options.parse_broker,
+        help="Broker version whose rules and defaults apply. Default: the one that used STORE last.",
+    ),
+]
 At = Annotated[
     str | None,
     typer.Option(
@@ -99,7 +109,7 @@ All = Annotated[
 def expire(
     *,
     store: options.StoreRootOptions,
-    broker: options.Brokers = None,
+    broker: Broker = None,
     at: At = None,
     keep_hours: KeepHours = None,
     until_free: UntilFree = None,
@@ -119,8 +129,8 @@ def expire(
     files first, ten every ten seconds, stops at the first file that it keeps, and never deletes the
     last one. If the first file is still in use, it retries every two minutes. It deletes a queue or
     index file when everything in it refers to offsets before the log's new start. Settings come from
-    --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers all passes
-    of the cleanup until nothing more would be deleted; the column pass numbers them.
+    --broker-conf; the hours of deleteWhen are in the zone of --tz. A broker deletes in
+    several passes. The plan shows all of them; the column pass has the number.
 
     The plan also shows, under what if, what the broker would delete at the next hour of deleteWhen, and if
     disk usage exceeded each of its limits. --disk-used 92% decides as if the disk were that full.

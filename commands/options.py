@@ -145,11 +145,16 @@ Redact = Annotated[
     ),
 ]
 
-RESERVE = typer.Option(
-    "--reserve/--no-reserve",
-    help="Allocate the whole space of a commit log file when it is created. Default: --reserve, but"
-    " --no-reserve with --create.",
-)
+
+def reserve_option(default: str) -> Any:
+    """Return the declaration of --reserve; `default` says which of both it is."""
+    return typer.Option(
+        "--reserve/--no-reserve",
+        help=f"Allocate the whole space of a commit log file when it is created. Default: {default}.",
+    )
+
+
+RESERVE = reserve_option("--reserve")
 Replace = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Proceed where the command refused and its message named --force.")

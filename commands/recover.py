@@ -96,7 +96,8 @@ def recover(
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
     files. Sound units keep the delivery times of delayed messages. For lost units the delays are taken from
-    --broker-conf, else from the other units of the level; the plan counts messages with the default.
+    --broker-conf, else from the other units of the level; if neither has them, the default delay is assumed,
+    and the plan says for how many messages.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was

@@ -15,7 +15,8 @@ TEXT = r"""
 ```text
 1  Do not start the broker again: each start may delete more than the last.
 2  rmqtool info STORE             Is the store in use? Was it stopped cleanly?
-3  rmqtool recover STORE          What a start would do, and recover would do.
+3  rmqtool recover STORE          What a start would do, and what recover
+                                  would do.
 4  rmqtool recover STORE --apply  Repair the store. This backs up all changes.
 5  rmqtool verify STORE           Must say: sound, or only warnings that
                                   recover cannot repair.
@@ -280,15 +281,15 @@ step 7.
 says first if the whole folder is missing.
 - 2. Before anything else, copy each lost file back into config/ from a backup, from the host that the
 store came from, or from a slave. A slave gets these files from its master every 10 seconds with 4.9 and
-every minute with 5.x; a copy that `rmqtool receive` keeps has them too. Groups receive what they consumed
-after the copy was made once more.
+every minute with 5.x; a copy that `rmqtool receive` keeps has them too. What a group consumed
+after the copy was made, it receives again.
 - 3. topics.json, delayOffset.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them
 again from the log. Compare the topics with your notes: topics without messages are missing, and order,
 permissions and filter type of a topic are not in the log. Of each delay level the first message without a
 delivered copy in the log is the next to deliver; the plan says how many messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
-prints a line for each group of which retry messages show what it consumes, and names the other groups that
-topics or files still show.
+prints a command for each group whose retry messages show what it consumes, and names the other groups
+that topics or files still show: nothing shows what they consume.
 - 5. Run the line of each group with the time up to which it had consumed: it shows how many messages the
 group then receives. Add `--topic TOPIC` for each other topic that it consumes. `--from latest` instead of
 `--since` lets it skip all. `rmqtool tail` with the same `--topic` and `--since` shows the messages.

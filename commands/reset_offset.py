@@ -76,10 +76,10 @@ def reset_offset(
     topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
     restrict the topics, the retry topic too: --topic orders --topic %RETRY%billing resets both. A group
     without an offset in a topic gets its first one only if both are named without wildcards. That is the way
-    when the committed offsets are lost: name each group with its topics. --group '*' then prints the line for
-    each group of which messages in its retry topic show what it consumes; nothing else does. The retry topic
-    of a group without any offset is reset too. Until a broker starts, the new file notes that the offsets of
-    all other groups are lost, and verify and doctor report those that have none (CF08).
+    when the committed offsets are lost: name each group with its topics. --group '*' then prints a command
+    for each group whose retry messages show what it consumes, and names the groups for which nothing shows
+    it. The retry topic of a group without any offset is reset too. Until a broker starts, the new file notes
+    that the offsets of all other groups are lost, and verify and doctor report those that have none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that

@@ -60,9 +60,9 @@ def send_log(
     its end; the protocol does not compare what it has. Stop every other master of a slave first. Listen on
     an address that only slaves can reach: as with a broker, anyone who connects can read the log.
 
-    Exits with 0 when it was stopped, or with --once when a slave has all; 1 when no slave connected; 2 for a
-    usage error; 3 when the log cannot be read or the address cannot be used; 4 when the log is damaged at its
-    end.
+    Exits with 0 when it was stopped, or with --once when a slave has the whole log; 1 when no slave
+    connected; 2 for a usage error; 3 when the log cannot be read or the address cannot be used; 4 when the
+    log is damaged at its end.
     """
     from rmqtool.net.ha_connection import Address
     from rmqtool.net.send_log import LogSender, SentLog, lead

@@ -106,8 +106,8 @@ def sql(
 ) -> int:
     """Query a store in SQL.
 
-    The tables are those of spark-scan --sql, with the same columns: messages, consume_queue (a row for
-    each queue unit) and index_entries. Columns have Spark's names: topic, queueId, queueOffset,
+    There are three tables: messages, consume_queue (a row for each queue unit) and index_entries.
+    spark-scan --sql has the same. Columns have Spark's names: topic, queueId, queueOffset,
     physicalOffset, storeTimestamp, tags, keys, uniqKey, properties, body and so on; case does not matter.
     The names that dump and export show, such as queue_id and body_length, stand for the same columns.
     The dialect is that of DuckDB. A body that is text is shown as text. decode(body) is text for functions of

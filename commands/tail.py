@@ -92,8 +92,8 @@ def tail(
     or written, and the broker is not contacted: no consumer offset changes. If a queue does not have the
     start offset, a note names the status that a broker would return. If the queues of a stopped store end
     before its log, as after a crash, a note says so, and the later messages are not shown. Damaged
-    properties (CL09, CL13) and bodies that cannot be decompressed (CL14) are detected if status is among
-    the fields.
+    properties (CL09, CL13) and bodies that cannot be decompressed (CL14) are detected unless
+    --fields leaves out status.
 
     With --follow, tail continues with new messages, files, queues and topics until it is interrupted.
     The messages of each queue are shown in order. Messages that expire unread, and a queue that a

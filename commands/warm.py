@@ -58,9 +58,9 @@ def warm(
     the device. This command reads what they will read: queue units, then the end of the commit log from its
     newest byte backwards, then the index. Run it before the broker starts, or while it runs.
 
-    Each row is one part: the bytes of its files, not counting holes, how many of them were in the page cache
-    before and are now, and how many were left out because --at-most was reached. Linux reports what is in the
-    page cache only to the owner of the files; otherwise these columns are empty.
+    Each row is one part: its size (without holes), the bytes in the page cache before and after, and the
+    bytes left out because --at-most was reached. Linux reports what is in the page cache only to the owner of
+    the files; otherwise these columns are empty.
 
     The store is not changed. The system may drop these pages again when other programs need the memory.
 

@@ -110,10 +110,24 @@ def test_every_option_says_what_it_does() -> None:
     assert wrong == set()
 
 
+def test_an_option_names_only_options_of_its_command() -> None:
+    """`copy` and `receive` named --create, which only append has; `append --input` is another's."""
+    group: Any = typer.main.get_command(build_app())
+    for name, command in group.commands.items():
+        there = {
+            each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for parameter in command.params:
+            assert {*re.findall(r"(?<![\w-])(?<!append )--[a-z][a-z-]+", parameter.help)} <= there, (
+                name,
+                parameter.opts,
+            )
+
+
 # The same idea, of which each command has to say what it is there: what it finds, writes or decides.
 IN_THEIR_OWN_WORDS = {
     "--format", "--tag", "--key", "--uniq-key", "--explain", "--raw", "--output", "--output-format", "--body",
-    "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--partition-by", "store",
+    "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--reserve", "--partition-by", "store",
     "--last", "--queues", "--from", "--until", "--once", "--controller", "--force", "--archive", "--group",
 }  # fmt: skip
 

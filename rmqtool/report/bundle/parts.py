@@ -245,7 +245,7 @@ def records(store: Store, redaction: Redaction | None, damaged: Sequence[int] = 
     if redaction is not None:
         rows = [_hidden(row, redaction) for row in rows]
     about = (
-        "without bodies: the first record of each log file, damaged records with their neighbors, the last"
+        "without bodies: the first record of each log file, damaged records with their neighbours, the last"
     )
     return Part("records.jsonl", f"{about} ones", rows)
 

@@ -407,7 +407,7 @@ def test_names_inside_the_names_of_topics(
     assert b"rmq_sys_REVIVE_LOG_cluster-2@group-" in files["config/consumerOffset.json"]
 
 
-def test_the_damaged_record_is_there_with_its_neighbors(bundle: Bundle, cases: Library) -> None:
+def test_the_damaged_record_is_there_with_its_neighbours(bundle: Bundle, cases: Library) -> None:
     """What a vendor asks for first; the names of a broker's own properties stay, those of users do not."""
     path = cases.path("bad_cl03_body_crc")
     _, files = bundle(path, "--redact")
