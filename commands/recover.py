@@ -182,8 +182,11 @@ def _show(
     explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
     save, explain, keys = _save_command(store, found), store.command("dump"), _keys_text(store, found)
-    lines = recover_lines(own, check=explains, save=save, explain=explain, keys=keys)
-    output.write_object(found, lines)
+    lines = list(recover_lines(own, check=explains, save=save, explain=explain, keys=keys))
+    if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
+        for line in lines:
+            if line.startswith(_DECIDE):
+                output.note(f"rmqtool: {line[:13].rstrip()}: {line[13:]}")
     if recovery.plan.actions:
         words = changes.conf_words(recovery.plan.summary["guessed_sizes"])
         first = _copy_first("config/" if found["config_lost"] else files_to_put_back(found))
@@ -280,4 +283,5 @@ def _copy_first(what: str) -> str:
     )
 
 
+_DECIDE = ("save first", "verdict")
 _IN_PLAN = ("mode", "fill", "broker", "broker_heap")

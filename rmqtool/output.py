@@ -277,10 +277,10 @@ class Output:
         self._write("".join(f"{name}\n" for name in names))
         raise SystemExit(EXIT_OK)
 
-    def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
+    def write_object(self, value: Row, text: Iterable[str] | None = None) -> bool:
         """Writes one object: as JSON, or as `text` (lines without their ends).
 
-        Text that is longer than the screen of a terminal goes through a pager.
+        Text that is longer than the screen of a terminal goes through a pager; returns whether it did.
         Text is broken between words, elsewhere at the columns of a terminal too: people read it in a pager.
         Without `text` the object's own names are shown, nested ones indented. A severity at the beginning of
         a line has its colour.
@@ -288,18 +288,20 @@ class Output:
         if (self.format or self._default) in ("json", "jsonl"):
             self._write(json_text(value, indented=True) + "\n")
             self._flush()
-            return
+            return False
         size = shutil.get_terminal_size()
         width = size.columns if self._terminal or text is not None else None
         shown = [
             [escape(line)] if isinstance(line, TableLine) else filled(escape(line), width)
             for line in (_text_lines(value) if text is None else text)
         ]
-        with self._paged() if sum(map(len, shown)) >= size.lines else nullcontext():
+        is_long = sum(map(len, shown)) >= size.lines
+        with self._paged() if is_long else nullcontext():
             for pieces in shown:
                 lines = "".join(f"{piece}\n" for piece in pieces)
                 self._write(coloured(lines) if self._colour else lines)
             self._flush()
+        return is_long and self._pages
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Writes lines, without their ends, as they are but escaped."""

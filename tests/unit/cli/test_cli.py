@@ -789,6 +789,14 @@ def test_pager_that_shows_nothing(pager: str, cases: Library) -> None:
     assert ("topic" in output) == (pager != "true")
 
 
+def test_the_verdict_of_recover_is_repeated_after_a_pager(cases: Library) -> None:
+    """It is on the last of several pages; and what to save first was on one of them."""
+    output, _ = on_terminal("true", "recover", str(cases.path("bad_cl03_body_crc")))
+    text = " ".join(output.split())
+    assert "rmqtool: verdict: Do not start the broker yet. A start of 5.4" in text and "lost already" in text
+    assert text.index("rmqtool: save first: rmqtool lookup") < text.index("rmqtool: nothing was changed;")
+
+
 def on_terminal(pager: str, *arguments: str) -> tuple[str, int]:
     """What a command shows on a terminal of 60 columns, and its wait status."""
     pid, terminal = pty.fork()
