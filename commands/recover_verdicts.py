@@ -265,7 +265,7 @@ def of_repair(found: Row) -> list[str]:
     elif lost_offsets:
         sentences = ["The plan was applied."]
     else:
-        sentences = ["The plan was applied. Check the store, then start the broker."]
+        sentences = ["The plan was applied. Check the store before you start a broker."]
     if _lacks_log(found):
         sentences.insert(0, LOG_NOT_FOUND)
     if lost_offsets:

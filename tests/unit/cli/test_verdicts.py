@@ -156,7 +156,9 @@ def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy,
     """Both command lines can be pasted: the check finds nothing, and the undo brings the store back."""
     root = store_copy("gap_cl02_zero_hole")
     code, out, _ = run(capfd, "recover", root, "--apply")
-    assert code == 0 and verdict(out).startswith("The plan was applied. Check the store,")
+    assert code == 0 and verdict(out).startswith(
+        "The plan was applied. Check the store before you start a broker."
+    )
     (check,), (undo,) = commands(out, "next"), commands(out, "undo")
     assert run(capfd, *shlex.split(check)[1:])[0] == 0
     assert run(capfd, *shlex.split(undo)[1:])[0] == 0
