@@ -142,6 +142,8 @@ def dump(
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and selected.limit != 0:
             _note_no_match(task, kind, writer)
+        if kind == "index" and count and part not in ("header", "slots") and writer.shows_text:
+            writer.note(_OF_ENTRIES)
         if kind == "compaction":
             _note_compacted(opened, writer)
         if kind == "commitlog":
@@ -149,6 +151,9 @@ def dump(
             note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
+
+
+_OF_ENTRIES = "rmqtool: an index entry holds whole seconds: its message was stored up to 1 s after store_time"
 
 
 def _read_columns(task: Dump, writer: Output) -> None:

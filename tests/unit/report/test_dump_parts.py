@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.formats import consume_queue, epoch, index, java
 from tests.support.dumps import Dump, Row, facts_of
 from tests.support.stores import Library
@@ -102,6 +103,16 @@ def test_a_key_is_found_by_its_hash(cases: Library, dump: Dump) -> None:
     assert dump(store, "--part", "chains").code == 2
     assert dump(store, "--what", "index", "--topic", "pub*", "--key", "tx3").code == 2
     assert dump(store, "--what", "index", "--tag", "tx0", "--topic", "pubTx").rows, "5.4 indexes tags"
+
+
+def test_the_times_of_entries_are_those_of_whole_seconds(
+    cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Printed to the millisecond, such a time seemed to lie before that of the message."""
+    store = str(cases.path("ok_540_clean"))
+    for part, said in (("entries", True), ("chains", True), ("header", False), ("slots", False)):
+        assert main(["dump", store, "--what", "index", "--part", part, "--limit", "1"]) == 0
+        assert ("stored up to 1 s after store_time" in capsys.readouterr().err) == said
 
 
 def test_the_checkpoint_is_one_row(cases: Library, dump: Dump) -> None:
