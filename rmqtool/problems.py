@@ -289,7 +289,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CP03", "checkpoint in the future", "warning", "the checkpoint is newer than the last record",
             "begins its scan too late after a crash, which leaves holes in queues and index", "rmqtool recover STORE: sets its times back", "CommitLog#isMappedFileMatchedRecover"),
     Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
-            "scans more of the log after the next crash", None, "CommitLog#isMappedFileMatchedRecover"),
+            "scans more of the log after the next crash; normal after an append of older messages: the next message that the broker stores sets it right", None, "CommitLog#isMappedFileMatchedRecover"),
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
             "runs its recovery for an unclean stop when it starts", None, "DefaultMessageStore#isTempFileExist"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted; its guard file still exists",

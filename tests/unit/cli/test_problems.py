@@ -41,3 +41,9 @@ def test_sources_are_classes_of_rocketmq_or_pages_of_the_manual() -> None:
     """Not the papers that this project was made from, which no user has."""
     for each in PROBLEMS:
         assert "".join(match[0] for match in _SOURCE.finditer(each.source)) == each.source, each.code
+
+
+def test_a_checkpoint_that_is_behind_is_normal_after_append(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the page on recovery said that it does no harm."""
+    assert main(["problems", "CP07"]) == EXIT_OK
+    assert "normal after an append of older messages" in " ".join(capsys.readouterr().out.split())
