@@ -25,6 +25,8 @@ def offsets_lost_sentence(texts: Iterable[str]) -> str:
     what, without = "consumerOffset.json", "rmqtool reset-offset sets them"
     if "RocksDB" in lost:
         what, without = "the folder config/consumerOffsets (RocksDB)", "do what CF08 says"
+    if "still lost" in lost:
+        what += " (which replaces the offsets set since)"
     return (
         "Committed offsets of groups are lost: after a start, groups skip messages or receive all of them"
         f" again. Copy {what} from a backup, the old host or a slave before a broker starts; without a copy,"

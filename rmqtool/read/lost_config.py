@@ -30,7 +30,7 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqtool.problems import Finding, finding
+from rmqtool.problems import COPY_CONFIG, Finding, finding
 from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
@@ -74,7 +74,9 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
         named = ", ".join(without[:_NAMED])
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-        yield replace(found, message=f"{still_lost(without)}: {named}{more}")
+        repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
+        problem = replace(found.problem, repair=(found.problem.repair or "").replace(COPY_CONFIG, repair))
+        yield replace(found, problem=problem, message=f"{still_lost(without)}: {named}{more}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and has_no_content(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)

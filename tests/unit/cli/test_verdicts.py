@@ -18,7 +18,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.expire import _sizes_text
-from rmqtool.commands.recover_verdicts import of_recover
+from rmqtool.commands.recover_verdicts import of_recover, offsets_lost_sentence
 from rmqtool.commands.verdicts import (
     GROUP_STATES,
     SECTION_OF_CONFIG,
@@ -150,6 +150,14 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
     )
     assert of_both.endswith("; rmqtool problems CF02 and rmqtool problems RD10 say more.")
     assert of_one.endswith("; rmqtool problems CF02 says more.")
+
+
+def test_a_copy_of_the_offsets_replaces_those_that_were_set() -> None:
+    """Once reset-offset has set some, the advice to copy the file would undo it without a word."""
+    first = offsets_lost_sentence(["CF08 consumerOffset.json and its .bak are missing"])
+    later = offsets_lost_sentence(["CF08 the committed offsets of 2 groups are still lost: a, b"])
+    assert "Copy consumerOffset.json from a backup" in first
+    assert "Copy consumerOffset.json (which replaces the offsets set since) from a backup" in later
 
 
 def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy, capfd: Capture) -> None:

@@ -149,6 +149,7 @@ def test_the_offsets_of_the_others_stay_lost(
         without = found["detail"]["groups"]
         assert (found["problem"], without) == ("CF08", len(known) - known.index(groups[-1]) - 1)
         assert f"of {without} group{'s'[without == 1 :]} are still lost" in found["message"]
+        assert " (this replaces the offsets that were set since); without one, set" in found["repair"]
         assert main(list(expire)) == 4 and "are still lost" in capsys.readouterr().err
         assert main(["stats", str(root), "--by", "group"]) == 0
         lag = capsys.readouterr().err.partition("rmqtool: The lag of ")[2].splitlines()
