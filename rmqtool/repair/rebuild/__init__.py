@@ -498,7 +498,7 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
         if conf is not None and not shown and not ignored:
             continue
         effect = "loads them, but finds no key in them" if folder == "index" else "does not start with them"
-        fields = " and ".join(attributes)
+        fields = " and ".join(f"sizes.{attribute}.value" for attribute in attributes)
         settings = " and ".join(SIZES[attribute][0] for attribute in attributes)
         text = (
             f"files of {folder} get the default size of {size}, a guess: a broker with another size {effect}."

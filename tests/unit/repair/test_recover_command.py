@@ -497,6 +497,10 @@ def test_sizes_that_nothing_tells_are_warned_of(
     }[name]
     assert f"a broker with another size {effect}. The {unusual} files here do not have the default" in warning
     assert f"or a file with just {settings} (rmqtool info OTHER --json of a broker with" in warning
+    shown = warning.rpartition(" shows them as ")[2].rstrip(")").split(" and ")
+    main(["info", str(root), "--json"])
+    info = json.loads(capsys.readouterr().out)
+    assert all(isinstance(info[a][b][c], int) for a, b, c in (each.split(".") for each in shown))
     for command in ("recover", "rebuild"):
         assert main([command, str(root)]) == EXIT_FINDINGS
         captured = capsys.readouterr()
