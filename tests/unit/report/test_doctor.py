@@ -185,6 +185,17 @@ def test_the_next_command_stays_on_the_screen(cases: Library, tmp_path: Path, ca
     assert len(lines) <= 23 and lines[-1] == f"next      rmqtool recover {root}"
 
 
+def test_a_lost_config_folder_fits_a_small_terminal(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """What to copy is in the verdict; the cure of CF08 said it once more, in six lines."""
+    root = cases.copy("ok_497_clean", tmp_path / "broker-c")
+    shutil.rmtree(root / "config")
+    (root / "abort").touch()
+    main(["doctor", str(root), "--no-host"])
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 23 and lines[-2] == "next      rmqtool help recovery"
+    assert "first of all, copy it from a backup" in " ".join(map(str.strip, lines))
+
+
 def test_damaged_properties_lead_to_what_is_left_of_them(cases: Library, capfd: Capture) -> None:
     root = cases.path("bad_cl13_bad_properties")
     main(["doctor", str(root), "--no-host", "--json"])
