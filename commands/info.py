@@ -14,6 +14,7 @@ import typer
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.recover_verdicts import config_lost_sentence
 from rmqtool.commands.rocksdb_text import rocksdb_parts
 from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, usage_text, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
@@ -83,7 +84,10 @@ def _screen(
     """Yield the report; on a terminal it fits the screen, and shows fewer topics for that."""
     columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
     head = [filled(line, columns) for line in _lines(found, zone)]
-    verdict = verdict_lines(of_info(found), next=_next(store, found))
+    sentences = of_info(found)
+    if found["config_lost"]:  # that of topics.json is not looked for
+        sentences.insert(0, config_lost_sentence(["CF06", *(row["problem"] for row in found["problems"])]))
+    verdict = verdict_lines(sentences, next=_next(store, found))
     tail = [piece for line in verdict for piece in filled(line, columns)]
     shown = _TOPICS_SHOWN
     if lines is not None and columns is not None and "residency" not in found:
@@ -119,7 +123,9 @@ def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
     copy = store.command("copy", "--output", "NEW") if found["ledger"] is not None else None
     is_partial = bool(found["unsupported"])  # what lies elsewhere may say more of all but a damaged database
     codes = (row["problem"] for row in found["problems"])
-    line = cure((code for code in codes if not is_partial or code.startswith("RD")), recover, copy)
+    of_log = any(row["problem"].startswith("CL") for row in found["problems"])
+    repair = None if found["config_lost"] and not of_log else recover  # first of all, a copy of config/
+    line = cure((code for code in codes if not is_partial or code.startswith("RD")), repair, copy)
     if line is not None or is_partial:
         return line
     return recover if state["abort"] and state["lock"] != "held" else store.command("verify")

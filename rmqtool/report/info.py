@@ -26,7 +26,7 @@ from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
 from rmqtool.read.known_topics import topic_names
-from rmqtool.read.lost_config import lost_config
+from rmqtool.read.lost_config import is_folder_lost, lost_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.report.dump.timer import compaction_rows
@@ -89,7 +89,7 @@ def store_info(store: Store) -> Info:
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
     commit_log, ledger, queue_logs, copies, topics, topics_without_queue, has_batch_queues, index,
-    in_rocksdb, queues_without_files, checkpoint, epochs, state,
+    in_rocksdb, queues_without_files, checkpoint, epochs, state, config_lost,
     behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input lacks are None.
     `problems` are findings from the names and sizes of files, and from the ends of queues and index.
     """
@@ -132,6 +132,7 @@ def store_info(store: Store) -> Info:
                 "master_flushed_offset", "confirm_phy_offset")},
         "epochs": _epochs(store, unreadable),
         "state": _state(layout, holder),
+        "config_lost": is_folder_lost(layout),
         "behind": _behind(layout, units_end, tail, index),
         "power_failure": at_risk,
         "disk": _disk(store),

@@ -61,6 +61,12 @@ def test_a_lost_folder_comes_first(
     assert ": the lost files of config/\n" in out
     _, _, err = run(capsys, "verify", root, "--format", "jsonl")
     assert next(line for line in err.splitlines() if "config/ is" in line) == begins
+    _, out, _ = run(capsys, "info", root, "--format", "text")
+    said = " ".join(out.partition("\nverdict ")[2].split())
+    assert said.startswith(
+        "The folder config/ is missing (topics.json, consumerOffset.json, subscriptionGroup"
+    )
+    assert "first of all, copy it from a backup" in said and " next rmqtool help recovery " in said
     monkeypatch.setenv("COLUMNS", "10000")
     _, out, err = run(capsys, "recover", root, "--format", "text")
     assert " ".join(out.partition("\nverdict ")[2].split()).startswith(f"{begins} ")
