@@ -319,12 +319,18 @@ def _usage_error(text: str) -> UsageError:
 
 
 def _unknown_column(name: str) -> UsageError:
-    """The error for a column that no table has, with the nearest names."""
+    """The error for a column that the tables of the query lack: where it is, or the nearest names."""
     from difflib import get_close_matches
 
     from rmqtool.report.sql.tables import OTHER_NAMES, SCHEMAS
 
     names = {each.lower(): each for schema in SCHEMAS.values() for each in schema.names} | OTHER_NAMES
+    there = [view for view, schema in SCHEMAS.items() if names.get(name.lower()) in schema.names]
+    if there:
+        return UsageError(
+            f"unknown column: {name}",
+            hint=f"it is a column of {' and '.join(there)}, which the query does not read",
+        )
     near = dict.fromkeys(names[each] for each in get_close_matches(name.lower(), names, n=3))
     nearest = f"nearest: {', '.join(near)}; " if near else ""
     return UsageError(

@@ -259,6 +259,12 @@ def test_an_unknown_column_leads_to_the_nearest(
     assert hint.endswith("DESCRIBE messages lists all columns of a table")
 
 
+def test_a_column_of_another_table_is_not_unknown(run: Run, cases: Library) -> None:
+    """The nearest name of keyHash was keyHash."""
+    _, hint = run(cases.path(REAL), "SELECT keyhash FROM messages LIMIT 1").err.splitlines()
+    assert hint == "  it is a column of index_entries, which the query does not read"
+
+
 def test_functions_of_other_types_are_explained(run: Run, cases: Library) -> None:
     """A body is bytes; of other types the functions that there are stand in the hint."""
     first, hint = run(cases.path(REAL), "SELECT length(body) FROM messages").err.splitlines()
