@@ -239,7 +239,10 @@ def _note_bodies(result: ExportResult, writer: Output) -> None:
 
     if number := result.too_long_bodies:
         what = "1 body is" if number == 1 else f"{number} bodies are"
-        writer.note(f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters)")
+        writer.note(
+            f"rmqtool: {what} longer than a cell of Excel ({CELL_MAX:,} characters), which cuts a longer text"
+            " or breaks the row: --columns without body leaves bodies out"
+        )
     if number := result.encoded_bodies:
         what = "1 body is not text: it is" if number == 1 else f"{number} bodies are not text: they are"
         writer.note(f"rmqtool: {what} in base64 (column body_encoding)")

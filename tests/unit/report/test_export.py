@@ -303,7 +303,8 @@ def test_a_spreadsheet_with_long_bodies(run: Run, tmp_path: Path) -> None:
         for size in (32_767, 32_768, 40_000):
             writer.put(NewMessage("T", "复".encode() + b"a" * (size - 1), queue_id=0))
     found = run(store, "--output", tmp_path / "a.csv", "--spreadsheet")
-    assert "2 bodies are longer than a cell of Excel (32,767 characters)" in found.err
+    assert "2 bodies are longer than a cell of Excel (32,767 characters), which cuts" in found.err
+    assert "--columns without body leaves bodies out" in found.err
     assert "longer than a cell" not in run(store, "--output", tmp_path / "b.csv").err
     found = run(store, "--output", tmp_path / "c.csv", "--spreadsheet", "--columns", "topic")
     assert "longer than a cell" not in found.err
