@@ -39,9 +39,9 @@ tags and properties of some messages. rmqtool bundle --redact replaces them.
 _REDACTED: Final = """\
 Names of topics, groups, hosts and brokers, keys, tags and message ids are
 replaced by pseudonyms: the same name has the same pseudonym everywhere. Values
-of properties are left out. Built-in topics and properties keep their names, but
-for the names of brokers, clusters and groups in names of topics. The names are
-in {file}, which stays with whoever made this archive.
+of properties are left out. Built-in topics, groups and properties keep their
+names, but for the names of brokers, clusters and groups in names of topics. The
+names are in a file next to the archive, which stays with whoever made it.
 """
 
 
@@ -90,8 +90,7 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
         size += len(data)
         files.append((path, data, part.about))
     lines = "\n".join(line for path, data, about in files for line in _listed(path, len(data), about))
-    names = _PLAIN if redaction is None else _REDACTED.format(file=names_file(name))
-    readme = _README.format(names=names, files=lines)
+    readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
     files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
     tar = io.BytesIO()
     now = int(time.time())

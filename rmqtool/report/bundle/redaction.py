@@ -50,7 +50,12 @@ NAMES_IN: Final = (
 )  # fmt: skip
 """The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
-_KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC}
+_BUILT_IN_GROUPS: Final = frozenset({
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
+})  # fmt: skip
+"""The groups that every broker has of itself (SubscriptionGroupManager#init)."""
+_KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC} | _BUILT_IN_GROUPS
 """Names without a pseudonym: those of every broker."""
 _PREFIXES: Final = {
     RETRY_PREFIX: "group", DLQ_PREFIX: "group", LIGHT_PREFIX: "topic", MEMBER_PREFIX: "broker",
@@ -96,7 +101,7 @@ class Redaction:
     def add(self, kind: str, names: Iterable[str | None]) -> None:
         """Register names of a kind (topic, group, key, tag, host, broker, path).
 
-        Topics that every broker has stay, but for the names in them.
+        Topics and groups that every broker has stay, but for the names in them.
         """
         for name in names:
             if name and name not in _KEPT:
