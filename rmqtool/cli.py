@@ -246,6 +246,7 @@ _OTHER_WAYS = (
         "--undo BACKUP: the folder STORE.rmqtool-backup-TIME next to the store",
     ),
     ("rmqtool", "'undo'", "rmqtool recover STORE --undo BACKUP"),
+    ("rmqtool", "'repair'", "rmqtool recover STORE"),
     ("rmqtool", "'grep'", "rmqtool dump STORE --grep TEXT"),
     ("rmqtool", "'search'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
     ("rmqtool", "'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),

@@ -138,6 +138,7 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
         (["trial", "refused"], ["rmqtool: no"]),
         (["trial", "missing"], ["rmqtool: No such file or directory: /nonexistent/file"]),
         (["nope"], ["rmqtool: No such command 'nope'.", "  see 'rmqtool --help'"]),
+        (["repair"], ["rmqtool: No such command 'repair'.", "  rmqtool recover STORE"]),
         (["undo"], ["rmqtool: No such command 'undo'.", "  rmqtool recover STORE --undo BACKUP"]),
         (["grep"], ["rmqtool: No such command 'grep'.", "  rmqtool dump STORE --grep TEXT"]),
         (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
