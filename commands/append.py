@@ -783,7 +783,8 @@ class _Task:
         else:
             self._output.write_rows([sums], SUMMARY, tuple(sums))
         if self._options.dry_run:
-            line = self._given.line(without=("dry_run",))
+            piped = Path("-") in (self._options.input, self._options.body_file)
+            line = "the same line without --dry-run" if piped else self._given.line(without=("dry_run",))
             self._output.note(f"rmqtool: nothing was stored; to store the messages: {line}")
 
     def _report(self, error: RowError) -> None:

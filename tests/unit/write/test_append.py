@@ -582,6 +582,9 @@ def test_dry_run_writes_nothing(store: Path, append: Append, tmp_path: Path) -> 
     (row,) = result.rows
     assert (row["messages"], row["left_out"], row["dry_run"]) == (5, 0, True)
     assert f"nothing was stored; to store the messages: rmqtool append {store} --input {good}" in result.err
+    words = [sys.executable, "-m", "rmqtool", "append", str(store), "--input", "-", "--dry-run"]
+    piped = subprocess.run(words, input=good.read_bytes(), capture_output=True, check=True)
+    assert b"to store the messages: the same line without --dry-run\n" in piped.stderr
     assert append(store, "--input", good).code == 0
     assert row["bytes"] == sum(found.message.total_size for found in stored(store))
     before = tree_digest(store)
