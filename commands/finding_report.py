@@ -10,7 +10,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
 from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
-from rmqtool.problems import Finding
+from rmqtool.problems import NEEDS_STORE, Finding
 from rmqtool.terminal import counted, print_error, shortened
 
 if TYPE_CHECKING:
@@ -229,10 +229,10 @@ class FindingBlocks:
     """Makes the block of each finding: severity, code and place; what is wrong; what to do.
 
     What was said of a problem is not repeated at its other places. `command` returns the command line of a
-    command on the store.
+    command on the store; None for a part of a store, which no command repairs.
     """
 
-    def __init__(self, command: Callable[[str], str]) -> None:
+    def __init__(self, command: Callable[[str], str] | None) -> None:
         self._command = command
         self._said: dict[str, str] = {}
 
@@ -249,9 +249,14 @@ class FindingBlocks:
         if is_new:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
-                cure = _COMMAND.sub(lambda found: self._command(found[1]), row["repair"])
-                yield from wrapped(f"{'  do':<{_LABEL}}{cure}", width, indent=_LABEL)
+                yield from wrapped(f"{'  do':<{_LABEL}}{self._cure(row['repair'])}", width, indent=_LABEL)
         self._said[code] = message
+
+    def _cure(self, repair: str) -> str:
+        command = self._command
+        if command is None:
+            return NEEDS_STORE if repair.startswith("rmqtool ") else repair
+        return _COMMAND.sub(lambda found: command(found[1]), repair)
 
 
 def _place(path: str, physical_offset: int | None, length: int | None) -> str:

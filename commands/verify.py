@@ -112,7 +112,8 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            block = FindingBlocks(store.command).lines
+            is_part = opened.layout.kind in ("commitlog", "consumequeue", "index")
+            block = FindingBlocks(None if is_part else store.command).lines
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]

@@ -126,6 +126,8 @@ _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
 LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitlog DIR or --broker-conf FILE"
 """What to ask first where a store has queues or an index, but no commit log."""
+NEEDS_STORE = "a repair needs the whole store"
+"""What to do about damage of a part of a store that a command repairs."""
 COPY_CONFIG = (
     "while the broker is stopped, copy the file to config/ from a backup, from the host that the store came from, or"
     " from a slave; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"

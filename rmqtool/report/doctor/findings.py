@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats.filler import FIELDS, TAG
-from rmqtool.problems import BY_CODE, LEDGER_CURE, OF_CONFIG_PAGE, Finding, leaves_ledger
+from rmqtool.problems import BY_CODE, LEDGER_CURE, NEEDS_STORE, OF_CONFIG_PAGE, Finding, leaves_ledger
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import OFFSETS_MAX, PATHS_MAX, STORE, Diagnosis, Severity
 
@@ -125,7 +125,7 @@ class _Repair(NamedTuple):
             return repair, explains
         line, _, effect = repair.partition(": ")
         if not self.is_of_store:
-            return "a repair needs the whole store", explains
+            return NEEDS_STORE, explains
         words = tuple(line.split())
         if self.is_ledger and leaves_ledger(BY_CODE[code]):
             return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")

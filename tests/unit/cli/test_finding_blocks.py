@@ -61,6 +61,14 @@ def test_the_list_of_problems(capfd: pytest.CaptureFixture[str], monkeypatch: py
         assert " ".join(each.reaction.split()) in words
 
 
+def test_no_command_repairs_a_part_of_a_store(cases: Library, capfd: pytest.CaptureFixture[str]) -> None:
+    """Recover refuses it: the line could not be carried out."""
+    (first, *_) = sorted((cases.path("bad_cl03_body_crc") / "commitlog").iterdir())
+    assert main(["verify", str(first)]) == EXIT_FINDINGS
+    out = capfd.readouterr().out
+    assert "do      a repair needs the whole store\n" in out and "rmqtool recover" not in out
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_findings_of_dump(
     cases: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
