@@ -142,10 +142,8 @@ def dump(
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and selected.limit != 0:
             _note_no_match(task, kind, writer)
-        if kind == "index" and count and part not in ("header", "slots") and writer.shows_text:
-            writer.note(_OF_ENTRIES)
-        if kind == "compaction":
-            _note_compacted(opened, writer)
+        if kind != "commitlog":
+            _note_kind(opened, kind, part, writer, found=count > 0)
         if kind == "commitlog":
             shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
             note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
@@ -185,6 +183,14 @@ def _taken_for(store: Store, writer: Output) -> Kind:
     names = {"commitlog": "a commit log", "consumequeue": "a consume queue", "index": "an index"}
     writer.note(f"rmqtool: reading it as {names[kind]}")
     return kind
+
+
+def _note_kind(opened: Store, kind: Kind, part: str | None, writer: Output, *, found: bool) -> None:
+    """Note what the rows do not say."""
+    if kind == "compaction":
+        _note_compacted(opened, writer)
+    if kind == "index" and found and part not in ("header", "slots") and writer.shows_text:
+        writer.note(_OF_ENTRIES)
 
 
 def _note_compacted(opened: Store, writer: Output) -> None:
