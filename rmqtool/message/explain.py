@@ -69,7 +69,8 @@ class Explanation:
 
 
 ROW_FIELDS = ("offset", "size", "field", "hex", "value", "text")
-TABLE_FIELDS = ("offset", "field", "hex", "value", "text")
+TABLE_FIELDS = (("field_offset", "offset"), "field", "hex", "value", "text")
+"""Under this name a narrow table leaves out the offset first: `value` says what the bytes mean."""
 
 
 def explain_record(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.message.explain import TABLE_FIELDS, ExplainedField
 from rmqtool.output import filled
 from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.table import BODY_ROOM, Table, narrow_lines, narrower, tabulated_lines
@@ -216,6 +217,22 @@ def test_a_searched_body_keeps_room_where_others_do_not() -> None:
         line = table.lines(rows)[-1]
         found = re.search(r"…a+southb+…", line)
         assert found is not None and len(found[0]) >= BODY_ROOM and len(line) <= width
+
+
+def test_the_bytes_of_a_body_can_be_read_at_80_columns() -> None:
+    """The offset of each field, which the record's and the names of the lines say, goes before their text."""
+    text = b"payment login is"
+    rows = [
+        ExplainedField(1 << 40, "prepared_transaction_offset", bytes(8), "0", "physical offset").row(),
+        ExplainedField(
+            1 << 40, "body_crc", bytes(4), "1767678127  computed 1216979244", "CRC-32 of it"
+        ).row(),
+        ExplainedField(1 << 40, "body.0", text, f"|{text.decode()}|", "").row(),
+    ]
+    lines = Table(TABLE_FIELDS, width=80).lines(rows)
+    assert lines[-1].endswith("|payment login is|") and text.hex(" ", -4) in lines[-1]
+    wide = Table(TABLE_FIELDS, width=200).lines(rows)
+    assert str(1 << 40) in wide[-1] and wide[0].split()[0] == "field_offset"
 
 
 def test_days_show_their_date_and_results_are_whole() -> None:
