@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.verdicts import by_name, listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
@@ -121,6 +121,7 @@ def copy(
         _report_waiting(writer, place, opened, result, again)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         note_selection([opened], selection, writer)
+        note_times([opened], selection, writer, shown.zone, found=result.made)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         unused = _report_unused_renames(opened, renames, result)
     lost = EXIT_OK if result.made and not result.damaged + result.refused else EXIT_FINDINGS

@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -140,8 +140,7 @@ def dump(
             else:
                 listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
-        if not count and selected.limit != 0:
-            _note_no_match(task, kind, writer)
+        _note_searched(task, kind, count, writer)
         if kind != "commitlog":
             _note_kind(opened, kind, part, writer, found=count > 0)
         if kind == "commitlog":
@@ -201,6 +200,13 @@ def _note_compacted(opened: Store, writer: Output) -> None:
         if isinstance(logs, CompactedLogs):
             writer.note(f"rmqtool: the records of compacted topics: {on_store(logs.folder, 'dump')}")
         logs.close()
+
+
+def _note_searched(task: Dump, kind: Kind, count: int, writer: Output) -> None:
+    """Note what was searched if there are no rows, and the times of the selection if that helps."""
+    if not count and task.selection.limit != 0:
+        _note_no_match(task, kind, writer)
+    note_times([task.store], task.selection, writer, task.form.tz, found=count > 0)
 
 
 def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
 from rmqtool.commands.groups import Before, Group, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -215,6 +215,7 @@ def export(
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         shows_them = request.format == "records" or "system" in (columns or ())
         note_selection([opened], selection, writer, None if shows_them else result.batch_records)
+        note_times([opened], selection, writer, shown.zone, found=result.messages > 0)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
 from rmqtool.problems import NEEDS_STORE, Finding
 from rmqtool.terminal import counted, print_error, shortened
+from rmqtool.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+    from datetime import tzinfo
 
     from rmqtool.findings import BatchRecords, ScanCounters
     from rmqtool.read.selection import Selection
@@ -134,6 +137,45 @@ def note_selection(
             "rmqtool: a batch record counts as one message with its own keys, tags and properties;"
             " rmqtool lookup also searches the messages inside"
         )
+
+
+def note_times(
+    stores: Iterable[Store], selection: Selection, writer: Output, zone: tzinfo | None, *, found: bool
+) -> None:
+    """Note which times --since and --until are where nothing was found, or one of them is in the future.
+
+    A time of day is today's: it was perhaps meant for the day of a table, which shows times without dates.
+    """
+    found = found or selection.limit == 0
+    last_ms = None
+    if not found and selection.since is not None and selection.time_field == "store":
+        lasts = (store.last_stored_ms() for store in stores)
+        last_ms = max((last for last in lasts if last is not None), default=None)
+    times = {"--since": selection.since, "--until": selection.until}
+    text = times_text(times, zone, last_ms, only_future=found)
+    if text:
+        writer.note(f"rmqtool: {text}")
+
+
+def times_text(
+    times: Mapping[str, int | None], zone: tzinfo | None, last_ms: int | None = None, *, only_future: bool
+) -> str:
+    """Say which times options gave: `--since is 2026-11-27T08:50:33.000+00:00, which is in the future`.
+
+    `times` are by option, `last_ms` is when the last message was stored: it is shown if it is before --since.
+    With `only_future` only times in the future are shown; the text is empty if nothing is.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    texts = [
+        f"{name} is {format_time(time_ms, zone) or time_ms}"
+        + (", which is in the future" if time_ms > now_ms else "")
+        for name, time_ms in times.items()
+        if time_ms is not None and not (only_future and time_ms <= now_ms)
+    ]
+    since = times.get("--since")
+    if last_ms is not None and since is not None and last_ms < since:
+        texts.append(f"the last message was stored at {format_time(last_ms, zone) or last_ms}")
+    return "; ".join(texts)
 
 
 def report_unknown(

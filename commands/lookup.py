@@ -714,11 +714,12 @@ class _Task:
 
     def _nothing(self, selection: Selection, text: str | None = None) -> int:
         """Report that nothing was found, where it was searched, and topics that the store lacks."""
-        from rmqtool.commands.finding_report import report_unknown
+        from rmqtool.commands.finding_report import note_times, report_unknown
         from rmqtool.findings import ScanCounters
 
         if text is not None:
             self.writer.note(f"rmqtool: {text}")
+        note_times([self.store], selection, self.writer, self.zone, found=False)
         report_unknown([self.store], selection, ScanCounters(), found=False)
         return EXIT_FINDINGS
 

@@ -91,9 +91,10 @@ _OUTPUT = (
     "tab, line feed, carriage return and backslash are `\\t`, `\\n`, `\\r` and `\\\\`.",
 )
 _TIMES = (
-    "A TIME is ISO 8601, an integer (milliseconds since 1970), `now`, `today`, `yesterday`, `14:30` or "
-    "`14:30:05` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). A time without an offset is in "
-    "the zone of `--tz`. Ranges are half-open: `--since` is inclusive, `--until` is exclusive.",
+    "A TIME is ISO 8601, an integer (milliseconds since 1970), `now`, `today`, `yesterday`, `14:30`, "
+    "`14:30:05` or `14:30:05.250` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). A time "
+    "without an offset is in the zone of `--tz`. Ranges are half-open: `--since` is inclusive, `--until` is "
+    "exclusive. Where a command finds nothing, or a time is in the future, a note gives the date and time.",
     "A SIZE is bytes, or a number with K, M, G or T (powers of 1024; KB, MB, ... are powers of 1000).",
 )
 _CACHE = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.finding_report import times_text
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.interrupts import interrupts_held
 from rmqtool.errors import EXIT_OK, UsageError
@@ -240,6 +241,9 @@ def receive(
     """
     request = own.request(master, shown.zone)
     writer = shown.writer(changes=True)
+    if request.until_ms is not None:
+        until = times_text({"--until": request.until_ms}, shown.zone, only_future=False)
+        writer.note(f"rmqtool: {until}")
     progress = _receive(request, store.store, writer, own.metrics)
     writer.write_object(_row(str(store.store), request, progress))
     return EXIT_OK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import changes, options
-from rmqtool.commands.finding_report import report_unknown
+from rmqtool.commands.finding_report import report_unknown, times_text
 from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -218,12 +218,12 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
     """Say where the groups start, and what each receives again and skips."""
     for text in planned.warnings:
         output.note(f"rmqtool: {text}")
-    if planned.request.since is not None:
-        since = _time(planned.request.since, zone)
-        newest_ms = planned.newest_ms
-        later = newest_ms is not None and planned.request.since > newest_ms
-        newest = f"; the newest was stored at {_time(newest_ms, zone)}" if newest_ms and later else ""
-        output.note(f"rmqtool: the groups start at the first message stored at {since} or later{newest}")
+    since = planned.request.since
+    if since is not None and planned.last_ms is not None and since > planned.last_ms:
+        text = times_text({"--since": since}, zone, planned.last_ms, only_future=False)
+        output.note(f"rmqtool: {text}: the groups start at the ends of their queues")
+    elif since is not None:
+        output.note(f"rmqtool: the groups start at the first message stored at {_time(since, zone)} or later")
     groups = list(dict.fromkeys(reset.group for reset in planned.resets))
     for group in groups[:_GROUPS_SHOWN]:
         output.note(f"rmqtool: {group} {_of_group(planned, group)}")
@@ -246,12 +246,12 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
 
 def _note_late(planned: Planned, output: Output, given: Given) -> None:
     """If no message is as new as --since: note the line that begins as long before the newest message."""
-    since, newest_ms = planned.request.since, planned.newest_ms
-    if since is None or newest_ms is None or since <= newest_ms:
+    since, last_ms = planned.request.since, planned.last_ms
+    if since is None or last_ms is None or since <= last_ms:
         return
     ago_ms = time.time_ns() // 1_000_000 - since
     if ago_ms > 0:
-        before = _time((newest_ms - ago_ms) // 1000 * 1000)
+        before = _time((last_ms - ago_ms) // 1000 * 1000)
         line = given.line("--since", before, without=("since", "tz"))
         output.note(f"rmqtool: no message is as new as --since; to start as long before the newest: {line}")
 

@@ -389,7 +389,7 @@ def _counted(
 
 def _report_unknown(run: _Run) -> int:
     """Report requested data that is not searched or does not exist; return the exit code."""
-    from rmqtool.commands.finding_report import note_selection, report_unknown
+    from rmqtool.commands.finding_report import note_selection, note_times, report_unknown
     from rmqtool.findings import ScanCounters
 
     selection = run.request.selection
@@ -398,6 +398,7 @@ def _report_unknown(run: _Run) -> int:
     with run.stores() as stores:
         opened = [store for _, store in stores]
         note_selection(opened, selection, run.writer)
+        note_times(opened, selection, run.writer, run.tz, found=bool(run.messages))
         return EXIT_OK if run.messages else report_unknown(opened, selection, ScanCounters(), found=False)
 
 

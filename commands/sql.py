@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, note_unselected, report_unknown
+from rmqtool.commands.finding_report import (
+    FindingReport,
+    note_selection,
+    note_times,
+    note_unselected,
+    report_unknown,
+)
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, InputError, UsageError, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
@@ -84,6 +90,9 @@ class Queries:
             note_unselected(scans.views, self.selection, self.writer)
             note_selection([], self.selection, self.writer, scans.most_batch_records(), is_query=True)
         is_empty = bool(scans.views) and not scans.has_rows  # count(*) of nothing is a row too
+        note_times(
+            (store for _, store in self.stores), self.selection, self.writer, self.tz, found=not is_empty
+        )
         self.found = self.found or (count > 0 and not is_empty)
         return count
 

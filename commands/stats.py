@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, report_unknown
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.verdicts import of_lag, resets_of_lag
 from rmqtool.errors import UsageError, worst_exit_code
@@ -220,6 +220,7 @@ def stats(
         unknown = 0
         if request.scans or request.lag_by is not None:
             note_selection([opened], selection, writer, looked.batches)
+            note_times([opened], selection, writer, request.form.tz, found=found.selected > 0)
             unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, report_unknown, report_unread
+from rmqtool.commands.finding_report import FindingReport, note_times, report_unknown, report_unread
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -17,6 +17,8 @@ from rmqtool.terminal import counted, print_error, shortened
 from rmqtool.times import parse_duration
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
     from rmqtool.report.tail.start import StartPosition
@@ -124,8 +126,9 @@ def tail(
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_note_to(writer)
             )
-            named = selected.topic is not None
-            code = report_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
+            if follow and duration_ms is None:  # only an interrupt ends it
+                note_times([opened], selection, writer, form.tz, found=True)
+            code = report_unknown([opened], selection, ScanCounters(), found=False) if selected.topic else 0
             code = worst_exit_code(code, _report_unread(store, opened, selection, writer))
             bulk, lines = None, writer.line_format if can_be_lines(opened, writer.fields, form) else None
             if opened.is_local and (lines is not None or wanted.looks_inside):
@@ -141,9 +144,17 @@ def tail(
             return EXIT_OK
         whose = None if selected.topic or follow else group
         _note_unshown(opened, selection, whose, follower.removed, writer)
-        if not count and selected.limit != 0 and code == EXIT_OK:
-            writer.note("rmqtool: no message matches")
+        _note_found(opened, selection, writer, form.tz, count, is_said=code != EXIT_OK)
         return worst_exit_code(seen.exit_code(), code)
+
+
+def _note_found(
+    store: Store, selection: Selection, writer: Output, zone: tzinfo | None, count: int, *, is_said: bool
+) -> None:
+    """Note that no message matches, unless the reason `is_said`, and the times if that helps."""
+    if not count and selection.limit != 0 and not is_said:
+        writer.note("rmqtool: no message matches")
+    note_times([store], selection, writer, zone, found=count > 0)
 
 
 def _report_unread(store: options.StoreOptions, opened: Store, selection: Selection, writer: Output) -> int:

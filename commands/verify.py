@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingBlocks
+from rmqtool.commands.finding_report import FindingBlocks, note_times
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.recover_verdicts import config_lost_sentence, offsets_lost_sentence, start_sentences
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
@@ -19,7 +18,6 @@ from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import BY_CODE, Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
-from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.check.verify import Report
@@ -95,7 +93,8 @@ def verify(
     from rmqtool.storage.source import RateLimiter
 
     writer = shown.writer()
-    bounds = _bounds(selected.since, limit_bytes, sample, shown.tz)
+    selection = selected.selection(shown.tz)
+    bounds = _bounds(selection.since, limit_bytes, sample)
     report, seen = Report(), _Seen(severity)
     with store.open(quiet=shown.quiet) as opened:
         if not kernels.are_cached():
@@ -115,6 +114,7 @@ def verify(
             is_part = opened.layout.kind in ("commitlog", "consumequeue", "index")
             block = FindingBlocks(None if is_part else store.command).lines
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
+        note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
@@ -324,7 +324,7 @@ _TOPICS_SHOWN = 3
 _NAMED = 3  # messages at stake; of more the numbers say more
 
 
-def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: str | None) -> Any:
+def _bounds(since_ms: int | None, limit_bytes: int | None, sample: str | None) -> Any:
     from rmqtool.check.verify import Bounds
 
     chosen = None
@@ -333,7 +333,6 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
         if match is None or int(match[1]) > int(match[2]):
             raise UsageError(f"{sample!r} is not a sample", hint="use K/N with K from 1 to N, such as 1/10")
         chosen = (int(match[1]), int(match[2]))
-    since_ms = None if since is None else parse_time(since, parse_zone(tz), time.time_ns() // 1_000_000)
     return Bounds(since_ms, limit_bytes, chosen)
 
 

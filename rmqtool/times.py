@@ -6,7 +6,8 @@ local zone of this process: the C library knows its rules, `zoneinfo` does not.
 
 Accepted: ISO 8601 (without an offset it is in the zone given), integers (epoch milliseconds; ten
 digits are refused, for they are seconds), `now`, `today` and `yesterday` (midnight in the zone),
-`14:30` and `14:30:05` (today), and `2h ago`, `1d12h ago`. Nothing else is guessed.
+`14:30`, `14:30:05` and `14:30:05.250`, as tables print it (today), and `2h ago`, `1d12h ago`. Nothing
+else is guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _INT64_MAX = 2**63 - 1
 _INTEGER = pattern(r"[+-]?[0-9]{1,19}")
 _SECONDS = pattern(r"\+?[0-9]{10}")  # 2001 to 2286 as seconds, January to April 1970 as milliseconds
-_CLOCK = pattern(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+_CLOCK = pattern(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,3}))?)?")
 _OFFSET = pattern(r"([+-])([0-9]{2}):?([0-9]{2})")
 _DURATION = pattern(r"(?:[0-9]+ *[a-z]+ *)+")
 _DURATION_PART = pattern(r"([0-9]+) *([a-z]+)")
@@ -91,8 +92,10 @@ def parse_time(text: str, zone: tzinfo | None, now_ms: int) -> int:
             return _to_ms(day - timedelta(days=word == "yesterday"), zone)
         clock = _CLOCK.fullmatch(word)
         if clock is not None:
-            hour, minute, second = (int(part or 0) for part in clock.groups())
-            return _to_ms(day.replace(hour=hour, minute=minute, second=second), zone)
+            hour, minute, second = (int(part or 0) for part in clock.groups()[:3])
+            microsecond = int((clock[4] or "").ljust(6, "0"))
+            moment = day.replace(hour=hour, minute=minute, second=second, microsecond=microsecond)
+            return _to_ms(moment, zone)
         if word.endswith(" ago"):
             return now_ms - parse_duration(word.removesuffix(" ago"))
         return _to_ms(datetime.fromisoformat(text.strip()), zone)

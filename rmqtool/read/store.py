@@ -286,6 +286,11 @@ class Store:
                 found[key] = end - 1, unit
         return NewestUnits(found)
 
+    def last_stored_ms(self) -> int | None:
+        """The store time of the log's last whole record, ms since 1970; None without one."""
+        last = self.commit_log.tail(self.newest_units().places()).last
+        return None if last is None else last.store_timestamp
+
     def spans(self) -> Iterator[tuple[tuple[str, int], Span | UnreadableError]]:
         """Topic and queue id of every queue, and its span, or why it cannot be read."""
         seen = self._seen_ends()

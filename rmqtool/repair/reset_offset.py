@@ -181,7 +181,7 @@ class Planned:
         request: what was asked for.
         resets: the offsets, by group, topic and queue.
         warnings: texts.
-        newest_ms: the store time of the newest message that a queue holds; None without one, or a `since`.
+        last_ms: the store time of the log's last message; None without one, or a `since`.
         without: the groups that have no offset afterwards though those of all groups were lost.
         lines: how to set theirs: command lines, and which of the groups have none.
         refusals: why it would not be applied; none for a plan that is not needed.
@@ -193,7 +193,7 @@ class Planned:
     request: Request
     resets: tuple[Reset, ...]
     warnings: tuple[str, ...]
-    newest_ms: int | None
+    last_ms: int | None
     without: tuple[str, ...]
     lines: tuple[str, ...]
     refusals: tuple[Refusal, ...]
@@ -245,21 +245,14 @@ def plan(store: Store, request: Request) -> Planned:
     without = tuple(sorted(known - have, key=_by_length)) if are_lost else ()
     lines = tuple(_first_lines(store, request, without))
     mark = plans.fingerprint(layout)
-    newest_ms = None if request.since is None else _newest_ms(store)
+    last_ms = None if request.since is None else store.last_stored_ms()
     result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
     is_needed = bool(actions) or layout.guard is not None
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
     return Planned(
-        result, request, resets, tuple(warnings), newest_ms, without, lines, refusals, is_needed
+        result, request, resets, tuple(warnings), last_ms, without, lines, refusals, is_needed
     )  # fmt: skip
-
-
-def _newest_ms(store: Store) -> int | None:
-    units = (unit for _, unit in store.newest_units().units.values() if not unit.is_pre_blank)
-    newest = max((unit.physical_offset for unit in units), default=None)
-    head = None if newest is None else store.head(newest)
-    return None if head is None else head.store_timestamp
 
 
 def _committed(document: dict[str | int, Any], path: Path) -> Offsets:

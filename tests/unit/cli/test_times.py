@@ -6,13 +6,17 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.cli import main
 from rmqtool.errors import UsageError
 from rmqtool.times import format_duration, format_time, parse_duration, parse_time, parse_zone
+from tests.support.dumps import SMALL
+from tests.support.stores import Library
 
 NOW = 1_772_366_400_123  # 2026-03-01T12:00:00.123Z
 FIRST_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
@@ -42,6 +46,7 @@ def shanghai() -> Iterator[None]:
         ("00:00", 1_772_323_200_000),
         ("9:05", 1_772_355_900_000),
         ("23:59:59", 1_772_409_599_000),
+        ("23:59:59.25", 1_772_409_599_250),  # tables print three digits
         ("2h ago", NOW - 7_200_000),
         ("1d12h ago", NOW - 36 * 3_600_000),
         ("30 minutes ago", NOW - 1_800_000),
@@ -200,3 +205,47 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
 def test_duration_is_printed_in_two_units(value: int, expected: str) -> None:
     """Short enough for a line, and never rounded up."""
     assert format_duration(value) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dump"], ["tail"], ["stats"], ["export", "--output", "e.parquet"], ["copy", "--output", "new"],
+        ["sql", "select count(*) from messages"], ["lookup", "--key", "none"],
+        ["reset-offset", "--group", "*"],
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_commands_that_find_nothing_say_which_time_they_understood(
+    words: list[str],
+    cases: Library,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A time of day is today's, though a table may have shown it for another day."""
+    monkeypatch.chdir(tmp_path)
+    command, *options = words
+    store, last = str(cases.path("ok_540_clean")), "the last message was stored at 2026-11-21T08:51:16.716"
+    main([command, store, *options, "--since", "2200-01-01T08:50:33.100", "--tz", "UTC"])
+    text = "--since is 2200-01-01T08:50:33.100+00:00, which is in the future; "
+    assert f"rmqtool: {text}{last}+00:00" in capsys.readouterr().err
+
+
+def test_times_are_named_only_where_that_helps(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of what is found only a time in the future; of nothing the bounds, and the last message if older."""
+    store = str(cases.path(SMALL))
+
+    def dumped(*options: str) -> str:
+        main(["dump", store, "--tz", "UTC", "--limit", "1", *options])
+        return "".join(line for line in capsys.readouterr().err.splitlines(True) if " is 2" in line)
+
+    assert dumped("--since", "2020-01-01", "--until", "2100-01-01") == (
+        "rmqtool: --until is 2100-01-01T00:00:00.000+00:00, which is in the future\n"
+    )
+    assert dumped("--until", "2020-01-01") == "rmqtool: --until is 2020-01-01T00:00:00.000+00:00\n"
+    assert dumped("--since", "2020-01-01") == ""
+    born = dumped("--since", "2100-01-01", "--time-field", "born")
+    assert born.endswith("in the future\n")  # when messages were stored says nothing of when they were born
+    main(["verify", store, "--since", "2100-01-01", "--tz", "UTC"])
+    assert "--since is 2100-01-01T00:00:00.000+00:00, which is in the future\n" in capsys.readouterr().err
