@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.expire import _sizes_text
+from rmqtool.commands.expire_text import _sizes_text
 from rmqtool.commands.recover_verdicts import of_recover, offsets_lost_sentence
 from rmqtool.commands.verdicts import (
     GROUP_STATES,
