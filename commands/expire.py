@@ -20,9 +20,11 @@ from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
-from rmqtool.times import parse_time, parse_zone
+from rmqtool.times import DAY_MS, format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.read.store import Store
     from rmqtool.repair.expire import Expiry, Options
     from rmqtool.repair.expire.remove import Planned
@@ -153,7 +155,8 @@ def expire(
         done = (_applied if change.apply else _planned)(store, chosen, file, change, archive, output)
     except RefusedError as error:
         if error.needs is not None and archive is not None:
-            line = given.line(f"--{error.needs}")
+            words, left_out = _absolute(at, before, chosen, shown.zone)
+            line = given.line(*words, f"--{error.needs}", without=left_out)
             error.hint = f"to copy the files to {archive} and then delete them: {line}"
         raise
     found = with_times(_row(store, chosen, change, archive, done), shown.zone)
@@ -161,7 +164,8 @@ def expire(
     if done.expiry.trigger is not None:
         options.note_assumed_version(output, done.expiry.rules_of, "--broker")
     if done.expiry.expired or not output.shows_text:  # whose verdict says it
-        line = _next(given, done, change, archive, is_assumed=disk_used is not None)
+        times = _absolute(at, before, chosen, shown.zone)
+        line = _next(given, done, change, archive, times, is_assumed=disk_used is not None)
         output.note(f"rmqtool: {_summary(done.expiry, change.apply)}{line}")
     return _exit_code(done.expiry, applied=change.apply)
 
@@ -188,7 +192,7 @@ def _row(
 
     found: Row = {
         "path": str(store.store), "applied": change.apply, "in_use": done.in_use,
-        "disk_used_ratio": chosen.disk_used_ratio,
+        "disk_used_ratio": chosen.disk_used_ratio, "before_timestamp_ms": chosen.before_ms,
         **report(done.expiry, chosen.now_ms, applied=change.apply),
         "refusals": [refusal.row() for refusal in done.refusals],
     }  # fmt: skip
@@ -326,12 +330,37 @@ def _summary(expiry: Expiry, applied: bool) -> str:
 _RULES = ("at", "keep_hours", "until_free", "before", "disk_used", "tz")
 
 
+def _absolute(
+    at: str | None, before: str | None, chosen: Options, zone: tzinfo | None
+) -> tuple[list[str], list[str]]:
+    """Return --at and --before with the times that they meant, as words; and the options to leave out.
+
+    Only those that count from now: a line that is run later has to select the same files.
+    """
+    words, left_out = list[str](), list[str]()
+    for name, text, time_ms in (("at", at, chosen.now_ms), ("before", before, chosen.before_ms)):
+        if text is None or time_ms is None:
+            continue
+        is_relative = parse_time(text, zone, time.time_ns() // 1_000_000 + DAY_MS) != time_ms
+        fixed = format_time(time_ms, zone) if is_relative else None
+        if fixed is not None:
+            words += [f"--{name}", fixed]
+            left_out.append(name)
+    return words, left_out
+
+
 def _next(
-    given: Given, done: _Done, change: options.PlanOptions, archive: Path | None, *, is_assumed: bool
+    given: Given,
+    done: _Done,
+    change: options.PlanOptions,
+    archive: Path | None,
+    times: tuple[list[str], list[str]],
+    *,
+    is_assumed: bool,
 ) -> str:
     """Return the command that applies the plan; an empty text if nothing would be deleted.
 
-    `is_assumed`: for a disk that is fuller than the present one.
+    `times` are those of `_absolute`. `is_assumed`: for a disk that is fuller than the present one.
     """
     expiry, refusals = done.expiry, done.refusals
     if change.apply or not expiry.expired:
@@ -339,7 +368,7 @@ def _next(
     if any(refusal.needs is None for refusal in refusals):
         return "; --apply would be refused"
     plan = change.plan or change.write_plan
-    words, left_out = [], ["plan", "write_plan", "archive", "force"]
+    words, left_out = times[0], ["plan", "write_plan", "archive", "force", *times[1]]
     if plan is not None:
         words, left_out = ["--plan", str(plan)], [*left_out, *_RULES, "broker"]
     elif is_assumed:  # the same files, with the disk as it is

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import tzinfo
 from typing import Any
 
+from rmqtool.commands.finding_report import times_text
 from rmqtool.commands.verdicts import (
     MEASURED_MIN_MS,
     STALE_MS,
@@ -69,6 +70,11 @@ def expire_lines(
         needs = f" without --{refusal['needs']}" if refusal["needs"] else ""
         yield f"refused      --apply is refused{needs}: {refusal['reason']}"
     yield from _archive_lines(found)
+    if times_text(_times(found), zone, only_future=True):
+        yield (
+            "warning      --before is in the future: all messages were stored before it; a time without a"
+            " date is today's"
+        )
     yield from verdict_lines(of_expire(found), next=_next_plan(found, command))
 
 
@@ -176,7 +182,8 @@ def _rules_of(found: Row) -> str:
 def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     settings = {name: row["value"] for name, row in found["settings"].items()}
     if found["rules"] == "own":
-        yield "rules        your own"
+        before = times_text(_times(found), zone, only_future=False)
+        yield f"rules        your own{f': {before}' if before else ''}"
     else:
         hours = ", ".join(f"{hour:02}:00" for hour in settings["deleteWhen"]) or "never"
         is_default = all(row["from"] == "default" for row in found["settings"].values())
@@ -194,6 +201,10 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
             yield f"ignored      {text}, which a broker cannot parse: it uses its default"
         elif "configured" in row:
             yield f"limited      {name} is {row['configured']}, a broker uses {row['value']:.0%}"
+
+
+def _times(found: Row) -> dict[str, int | None]:
+    return {"--before": found["before_timestamp_ms"]}
 
 
 def _trigger_text(found: Row, zone: tzinfo | None) -> str:

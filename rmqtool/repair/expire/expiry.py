@@ -343,7 +343,7 @@ class Request:
 
     Attributes:
         now_ms: the time for which to decide, ms since 1970. The disks are always the present ones.
-        zone: zone of the broker's host, for the hours of deleteWhen; None: the local one.
+        zone: zone of the broker's host, for the hours of deleteWhen, and of times in reasons; None: local.
         rules: an operator's rules; if none is given, the broker's rules apply.
         rules_of: the broker whose rules apply; None: the one that used the store last.
         read_only_folders: folders of the commit log to which the broker does not write.
@@ -654,7 +654,7 @@ def _decide(
 ) -> tuple[list[Decision], Trigger | None]:
     if request.rules.given:
         decisions = by_own_rules(
-            facts.log, facts.chains, facts.disks, request.rules, request.now_ms, end_offset
+            facts.log, facts.chains, facts.disks, request.rules, request.now_ms, end_offset, request.zone
         )
         return decisions, None
     return by_broker(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, tzinfo
 
 from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, expired_count, stay
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.sizes import format_size
-from rmqtool.times import HOUR_MS
+from rmqtool.times import HOUR_MS, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,15 @@ def by_own_rules(
     rules: OwnRules,
     now_ms: int,
     end_offset: int,
+    zone: tzinfo | None = UTC,
 ) -> list[Decision]:
     """The decision for each file by an operator's rules.
 
     The last file stays, as in a broker, and so does the file with the newest message, which ends at the
-    physical offset `end_offset`. As in a broker, all files after one that stays stay too.
+    physical offset `end_offset`. As in a broker, all files after one that stays stay too. Reasons show times
+    in `zone`.
     """
-    tests = _tests(rules, now_ms)
+    tests = _tests(rules, now_ms, zone)
     decisions: list[Decision] = []
     gone_before = [0] * len(chains)
     reason = "is the last file, which always stays"
@@ -112,7 +115,7 @@ def disks_afterwards(
     return disks.freed(gone)
 
 
-def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
+def _tests(rules: OwnRules, now_ms: int, zone: tzinfo | None) -> list[Test]:
     tests: list[Test] = []
     if rules.keep_hours is not None:
         hours = rules.keep_hours
@@ -132,16 +135,14 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
         tests.append(lies_before)
     if rules.before_ms is not None:
         time_ms = rules.before_ms
+        time = format_time(time_ms, zone) or f"{time_ms} ms"
 
         def was_stored_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
             # Store times never decrease along the log, so the next file's first one bounds this file's.
             if after.first_ms is None:
                 return False, "the next file does not start with a message, so its newest message is unknown"
             before = after.first_ms < time_ms
-            return (
-                before,
-                f"holds {'only messages' if before else 'messages not'} stored before the time given",
-            )
+            return before, f"holds {'only messages' if before else 'messages not'} stored before {time}"
 
         tests.append(was_stored_before)
     return tests

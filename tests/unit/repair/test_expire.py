@@ -704,6 +704,28 @@ def test_command_options(
     assert code == 3 and "deleteWhen='04:00' cannot be read by a broker" in error
 
 
+def test_times_of_a_plan_are_absolute(
+    store: tuple[Path, int], run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the rules, the reasons and the line that applies the plan; one in the future is warned of."""
+    root, _ = store
+    future = "2200-01-01T08:50:33.000+00:00"
+    main(["expire", str(root), "--before", "2200-01-01 08:50:33", "--tz", "UTC"])
+    shown = capsys.readouterr()
+    assert f"\nrules        your own: --before is {future}, which is in the future\n" in shown.out
+    assert shown.out.count(f"holds only messages stored before {future}") == 3
+    assert "\nwarning      --before is in the future: all messages were stored before it" in shown.out
+    assert " --before '2200-01-01 08:50:33' --tz UTC --archive DIR --apply --force" in shown.err
+    main(["expire", str(root), "--before", "1h ago", "--at", "now", "--tz", "UTC"])
+    shown = capsys.readouterr()
+    assert "future" not in shown.out and "ago" not in shown.err and "--at now" not in shown.err
+    assert (
+        run(root, "--before", "1h ago", "--at", "now")[1]["before_timestamp_ms"] < time.time_ns() // 1_000_000
+    )
+    _, _, refused = run(root, "--before", "1h ago", "--archive", root.parent / "kept", "--apply")
+    assert "and then delete them: rmqtool expire" in refused and "ago" not in refused
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
