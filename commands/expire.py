@@ -139,7 +139,8 @@ def expire(
     interrupted run leaves a sound store; rerun the command to complete it.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
-    manifest. Without --archive the deleted files are lost. The copies keep their relative paths; README.txt
+    manifest. On the disk of the store an archive frees nothing. Without --archive the deleted files are
+    lost. The copies keep their relative paths; README.txt
     in the archive and rmqtool-recovery(7) describe how to restore all of them, or single log files.
 
     Exits with 0 when no file expires or --apply deleted all that do; 1 when files would be deleted; 2 for a
@@ -287,7 +288,7 @@ def _planned(
     def make(opened: Store) -> Planned:
         if opened.live:
             output.note("rmqtool: a broker is using the store and deletes files itself")
-        return plan(opened, chosen.request(store.read_only_commitlog or ()), chosen)
+        return plan(opened, chosen.request(store.read_only_commitlog or (), archive), chosen)
 
     opened, planned = show_plan(store.open, make, file=file, rests=False)
     refusals = planned.refusals if planned.is_needed else []
@@ -310,7 +311,7 @@ def _applied(
 ) -> _Done:
     from rmqtool.repair.expire.remove import expire as run
 
-    request = chosen.request(store.read_only_commitlog or ())
+    request = chosen.request(store.read_only_commitlog or (), archive)
     with output.progress("archive", None) as bar:
         done = run(
             store.open, request, options=chosen, file=file, force=change.force, archive=archive,
@@ -323,7 +324,8 @@ def _summary(expiry: Expiry, applied: bool) -> str:
     expired = expiry.expired
     if not expired:
         return "nothing to delete"
-    what = f"{counted(len(expired), 'file')}, {format_size(expiry.freed_bytes)}"
+    allocated = sum(decision.allocated for decision in expired)
+    what = f"{counted(len(expired), 'file')}, {format_size(allocated)}"
     return f"deleted {what}" if applied else f"{what} would be deleted"
 
 

@@ -83,6 +83,13 @@ def _archive_lines(found: Row) -> Iterator[str]:
     count, folder = counted(found["totals"]["files_going"], "file"), found.get("archive")
     if folder is None or not found["totals"]["files_going"]:
         return
+    kept = found["totals"]["allocated_bytes"] - found["totals"]["freed_bytes"]
+    if kept:
+        copies = "have taken" if found["applied"] else "take"
+        yield (
+            f"warning      {folder} is on the same disk as the store: archiving there frees nothing (the"
+            f" copies {copies} {format_size(kept)} first); name a folder on another disk"
+        )
     if not found["applied"]:
         yield f"archive      {count}, {_sizes_text(found['totals'])}, would first be copied to {folder}"
         return
@@ -342,8 +349,8 @@ def _outcome_lines(found: Row) -> Iterator[str]:
 
 def _sizes_text(totals: Row) -> str:
     """Return the sum of the sizes of files, and the space that they take if that differs: they have holes."""
-    size, freed = format_size(totals["size_bytes"]), format_size(totals["freed_bytes"])
-    return size if size == freed else f"{size} with {freed} on the disk"
+    size, allocated = format_size(totals["size_bytes"]), format_size(totals["allocated_bytes"])
+    return size if size == allocated else f"{size} with {allocated} on the disk"
 
 
 def _file_lines(found: Row, *, everything: bool) -> Iterator[str]:

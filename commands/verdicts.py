@@ -173,6 +173,8 @@ def of_expire(found: Row) -> list[str]:
     else:
         verb = "Deleted" if found["applied"] else "Would delete"
         freed = format_size(totals["freed_bytes"])
+        if totals["allocated_bytes"] and not totals["freed_bytes"]:
+            freed = "nothing: the archive is on the same disk"
         sentences.append(
             f"{verb} {log['files_going']} of {counted(log['files'], 'log file')} with"
             f" {counted(totals['messages_going'], 'message')}, which"

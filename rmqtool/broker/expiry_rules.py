@@ -116,12 +116,14 @@ class Disks:
     """The file systems of a store by id, and which of them hold the log and the queues.
 
     `log` has one id for each folder to which the broker writes commit log files, `queue` is that of the
-    consume queues. An id that is not in `by_id` is a path that does not exist.
+    consume queues. An id that is not in `by_id` is a path that does not exist. `archive` is the one that
+    takes copies of deleted files, if any: a deletion frees nothing there.
     """
 
     by_id: Mapping[int, Disk]
     log: tuple[int, ...]
     queue: int
+    archive: int | None = None
 
     def ratio(self, disk: int) -> float:
         """The ratio in use of a file system; -1 for a path that does not exist."""
@@ -156,7 +158,7 @@ class Disks:
         """The file systems without these files."""
         by_id = dict(self.by_id)
         for file in files:
-            if file.disk in by_id:
+            if file.disk in by_id and file.disk != self.archive:
                 by_id[file.disk] = by_id[file.disk].freed(file.allocated)
         return replace(self, by_id=by_id)
 

@@ -52,6 +52,7 @@ from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects,
 from rmqtool.repair.expire.losses import Queues as ReadQueues
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, disks_afterwards, free_afterwards
 from rmqtool.repair.plan import Action, Fingerprint, Plan
+from rmqtool.repair.plan.space import above
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import NOT_A_FILE
@@ -348,6 +349,7 @@ class Request:
         rules_of: the broker whose rules apply; None: the one that used the store last.
         read_only_folders: folders of the commit log to which the broker does not write.
         disk_used_ratio: decide as if this part of each disk were in use; None: as it is.
+        archive_disk: the device that takes copies of the files; None without an archive.
     """
 
     now_ms: int
@@ -356,6 +358,7 @@ class Request:
     rules_of: WrittenBy | None = None
     read_only_folders: tuple[Path, ...] = ()
     disk_used_ratio: float | None = None
+    archive_disk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +394,7 @@ class FileDecision:
         expires: whether it is deleted.
         reason: why, or why not.
         round: the broker's pass that deletes a commit log file, from 1.
+        disk: the device that holds it.
         topic, queue_id: of a queue's file.
     """
 
@@ -401,6 +405,7 @@ class FileDecision:
     mtime_ms: int
     expires: bool
     reason: str
+    disk: int
     round: int | None = None
     topic: str | None = None
     queue_id: int | None = None
@@ -474,8 +479,8 @@ class Expiry:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes on the disk that are freed."""
-        return sum(decision.allocated for decision in self.expired)
+        """Bytes on the disks that are freed: none on the disk that takes the copies."""
+        return sum(each.allocated for each in self.expired if each.disk != self.disks_after.archive)
 
     def actions(self) -> tuple[Action, ...]:
         """The deletions, in the broker's order."""
@@ -499,14 +504,16 @@ class Options:
     until_free_ratio: float | None = None
     disk_used_ratio: float | None = None
 
-    def request(self, read_only_folders: Iterable[Path] = ()) -> Request:
+    def request(self, read_only_folders: Iterable[Path] = (), archive: Path | None = None) -> Request:
         """The request for these options. Raises UsageError for an unknown zone or broker."""
         rules = OwnRules(
             self.keep_hours, self.until_free, self.before_offset, self.before_ms, self.until_free_ratio
         )
         rules_of = None if self.broker is None else named(self.broker)
         zone = parse_zone(self.tz)
-        return Request(self.now_ms, zone, rules, rules_of, tuple(read_only_folders), self.disk_used_ratio)
+        device = None if archive is None else above(archive).stat().st_dev
+        folders = tuple(read_only_folders)
+        return Request(self.now_ms, zone, rules, rules_of, folders, self.disk_used_ratio, device)
 
 
 def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[str, Any]) -> Plan:
@@ -572,7 +579,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         trigger=trigger,
         next_delete_ms=next_delete,
         disks=facts.disks,
-        disks_after=disks_afterwards(facts.log, facts.chains, facts.disks, after),
+        disks_after=disks_afterwards(facts.log, facts.chains, _with_archive(facts.disks, request), after),
         files=(
             *map(_log_decision, facts.log, decisions),
             *_follow_decisions(store, facts.chains, effects, after),
@@ -583,7 +590,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
             (tail.end, tail.last.store_timestamp if tail.last is not None else None),
         ),
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
-        goal=_goal(facts, request.rules, after),
+        goal=_goal(facts, request, after),
         what_if=what_if,
         free_before=free_before, needed=needed, usage=tuple(usage(store.layout)),
         offsets_unknown=tuple(known_offsets(store, needed=offsets_are_lost(store))[1]),
@@ -654,8 +661,9 @@ def _decide(
 ) -> tuple[list[Decision], Trigger | None]:
     if request.rules.given:
         decisions = by_own_rules(
-            facts.log, facts.chains, facts.disks, request.rules, request.now_ms, end_offset, request.zone
-        )
+            facts.log, facts.chains, _with_archive(facts.disks, request), request.rules, request.now_ms,
+            end_offset, request.zone,
+        )  # fmt: skip
         return decisions, None
     return by_broker(
         facts.log, facts.chains, facts.disks, settings, request.now_ms, request.zone, is_5=profile.has_timer
@@ -692,11 +700,15 @@ def _what_if(
         yield found(name, None, min(getattr(settings, name) + 0.01, 1.0))
 
 
-def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:
-    if rules.until_free is None:
+def _with_archive(disks: Disks, request: Request) -> Disks:
+    return replace(disks, archive=request.archive_disk)
+
+
+def _goal(facts: Facts, request: Request, after: int) -> Goal | None:
+    if request.rules.until_free is None:
         return None
-    free = free_afterwards(facts.log, facts.chains, facts.disks, after)
-    return Goal(rules.until_free, facts.disks.usable, free)
+    free = free_afterwards(facts.log, facts.chains, _with_archive(facts.disks, request), after)
+    return Goal(request.rules.until_free, facts.disks.usable, free)
 
 
 def _with_failures(store: Store, unread: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -716,7 +728,7 @@ def _with_unread(found: Losses, effects: Effects, files_going: int) -> Losses:
 def _log_decision(file: LogFile, decision: Decision) -> FileDecision:
     return FileDecision(
         file.path, "commitlog", file.size, file.allocated, file.mtime_ms, decision.expires, decision.reason,
-        decision.round,
+        file.disk, decision.round,
     )  # fmt: skip
 
 
@@ -731,7 +743,7 @@ def _follow_decisions(
             expires = place < count
             yield FileDecision(
                 file.path, chain.kind, file.size, file.allocated, file.mtime_ms, expires,
-                _why(chain, place, count, start), None, chain.topic, chain.queue_id,
+                _why(chain, place, count, start), file.disk, None, chain.topic, chain.queue_id,
             )  # fmt: skip
         if chain.kind == "consumequeue" and chain.topic is not None and chain.queue_id is not None:
             key = (chain.topic, chain.queue_id)
@@ -782,5 +794,5 @@ def _extension_decisions(
             reason = "the queue's first live unit has no extension"
         yield FileDecision(
             store.layout.relative(file.path), "consumequeue_ext", file.size, disk_bytes(status),
-            status.st_mtime_ns // 1_000_000, expires, reason, None, *key,
+            status.st_mtime_ns // 1_000_000, expires, reason, status.st_dev, None, *key,
         )  # fmt: skip

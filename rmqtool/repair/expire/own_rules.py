@@ -151,4 +151,9 @@ def _tests(rules: OwnRules, now_ms: int, zone: tzinfo | None) -> list[Test]:
 def _until_free(wanted: int, disks: Disks) -> tuple[bool, str]:
     """The rule for free space. The text omits the present number, which changes while a plan is reviewed."""
     enough = disks.usable >= wanted
+    fullest = min(
+        ((disks.by_id[each].usable, each) for each in disks.log if each in disks.by_id), default=None
+    )
+    if not enough and fullest is not None and fullest[1] == disks.archive:
+        return False, "an archive on the same disk frees nothing"
     return not enough, f"{'at least' if enough else 'less than'} {format_size(wanted)} are free"

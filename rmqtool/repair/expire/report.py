@@ -78,6 +78,7 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "totals": {
             "files_going": len(expired),
             "size_bytes": sum(decision.size for decision in expired),
+            "allocated_bytes": sum(decision.allocated for decision in expired),
             "freed_bytes": expiry.freed_bytes,
             "messages_going": sum(each.messages_going for each in expiry.effects.queues),
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),

@@ -602,8 +602,10 @@ def test_expire_of_lost_offsets_says_so_without_files_to_delete(
 
 def test_sizes_that_files_have_and_take() -> None:
     """The sum is that of the sizes in the table."""
-    assert _sizes_text({"size_bytes": 3 << 20, "freed_bytes": 3 << 20}) == "3.0 MiB"
-    assert _sizes_text({"size_bytes": 3 << 20, "freed_bytes": 1 << 20}) == "3.0 MiB with 1.0 MiB on the disk"
+    assert _sizes_text({"size_bytes": 3 << 20, "allocated_bytes": 3 << 20}) == "3.0 MiB"
+    assert (
+        _sizes_text({"size_bytes": 3 << 20, "allocated_bytes": 1 << 20}) == "3.0 MiB with 1.0 MiB on the disk"
+    )
 
 
 def test_stats_and_expire_count_the_same_groups(cases: Library, capfd: Capture) -> None:

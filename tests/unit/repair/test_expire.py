@@ -986,6 +986,31 @@ def test_plan_with_an_archive(
     assert note.endswith("; --apply would be refused\n")
 
 
+def test_archive_on_the_disk_of_the_store_frees_nothing(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The plan and the result say so; free space cannot be reached that way, so nothing goes for it."""
+    root, now = store
+    words = ["--at", now, "--tz", "UTC", "--before", START, "--archive", tmp_path / "archive"]
+    _, without, _ = run(root, *words[:-2])
+    _, found, _ = run(root, *words)
+    allocated = without["totals"]["freed_bytes"]
+    assert allocated > 0 and found["totals"]["allocated_bytes"] == allocated
+    assert found["totals"]["freed_bytes"] == 0
+    assert [disk["usable_after_bytes"] - disk["usable_bytes"] for disk in found["disks"]] == [0]
+    _, kept, _ = run(root, *words[:4], "--until-free", "100G", *words[-2:])
+    assert kept["totals"]["files_going"] == 0 and kept["goal"]["missing_bytes"] == 1 << 30
+    assert kept["files"][0]["reason"] == "an archive on the same disk frees nothing"
+    for apply, verb, copies in (([], "frees", "take"), (["--apply", "--force"], "freed", "have taken")):
+        main(["expire", str(root), *map(str, words), *apply])
+        text = capsys.readouterr().out
+        assert f"{verb} nothing: the archive is on the same disk." in text
+        assert (
+            f"archive is on the same disk as the store: archiving there frees nothing (the copies {copies}"
+            in text
+        )
+
+
 def test_minimum_of_an_empty_queue_is_explained(
     cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
