@@ -92,12 +92,11 @@ def recover(
     one new database is built for all (extra rocksdb). The same is true of an index in RocksDB. Of a store
     with DLedger everything but the log is repaired; where the log is damaged, rmqtool copy is the way out.
 
-    File sizes are detected from existing files. If all queues or the whole index are missing, and
+    File sizes are detected from existing files. If all queues or the index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
-    files. Sound units keep the delivery times of delayed messages. For lost units the delays are taken from
-    --broker-conf, else from the other units of the level; if neither has them, the default delay is assumed,
-    and the plan says for how many messages.
+    files. Sound units keep the delivery times of delayed messages. For lost units the delays come from
+    --broker-conf, else from the other units of the level; the plan says how many messages get the default.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was
