@@ -232,8 +232,8 @@ def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | N
             " index does, which is then in the backup"
         )
     line = on_store(backup / "files" / paths[-1], "dump", "--topic", "TOPIC", "--key", "KEY")
-    more = f" ({counted(len(paths) - 1, 'more index file')} there)" if paths[1:] else ""
-    return f"whether KEY may be that of a lost message: {line}{more} shows an entry at its physical_offset"
+    more = f" ({counted(len(paths) - 1, 'more file')} there)" if paths[1:] else ""
+    return f"whether KEY may be that of a lost message: its entry in the old index{more} says so\n{line}"
 
 
 def _apply(

@@ -46,7 +46,7 @@ def recover_lines(
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
     explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
     is the start of the line that shows one of which a part is left. `keys` says how to see whether a key is
-    that of a lost message.
+    that of a lost message; a command line is a line of its own.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -64,7 +64,9 @@ def recover_lines(
         yield f"{'a start':<13}{NOT_PREDICTED}"
     yield from _lost_lines(found, save, explain)
     if keys is not None:
-        yield f"{'keys':<13}{keys}"
+        text, *lines = keys.split("\n")
+        yield f"{'keys':<13}{text}"
+        yield from (f"{'':<13}{line}" for line in lines)
     yield from _change_lines(found)
     if found["warnings"] and not found["actions"]:
         yield ""

@@ -210,8 +210,8 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     assert main(shlex.split(line.replace("KEY", "plain"))[1:]) == 1
     assert "the index leads to offset 1701240, which has no sound record" in capsys.readouterr().err
     _, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
-    (keys,) = [line[13:] for line in out.splitlines() if line.startswith("keys ")]
-    line = keys.partition(": ")[2].partition(" shows an entry at its physical_offset")[0]
+    (place,) = [number for number, line in enumerate(out.splitlines()) if line.startswith("keys ")]
+    line = out.splitlines()[place + 1].removeprefix(" " * 13)  # of its own, to be copied
     words = shlex.split(line.replace("TOPIC", "pubTopicEight").replace("KEY", "plain"))
     assert main([*words[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["physical_offset"] == 1701240
