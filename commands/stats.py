@@ -335,7 +335,7 @@ def _none_text(section: Section) -> str:
     """Say that a section has no rows. A store without offsets does not show that there is no lag."""
     if section.name == "lag":
         return "no consumer group has offsets here"
-    return f"{_TITLES[section.name]}: none"
+    return "no message matches" if section.name == "messages" else f"{_TITLES[section.name]}: none"
 
 
 def _headings(section: Section) -> Sequence[str]:

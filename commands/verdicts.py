@@ -408,7 +408,8 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
     if behind:
         since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
         of = counted(len(known | behind.keys()), "other group" if lost else "group")
-        sentences.append(f"{len(behind)} of {of} lag by {by_name(behind, 'message', 'group')}{since}.")
+        lag = "lags" if len(behind) == 1 else "lag"
+        sentences.append(f"{len(behind)} of {of} {lag} by {by_name(behind, 'message', 'group')}{since}.")
     elif known:
         what = "other group" if without or lost else "group"
         sentences.append(f"No {what} lags ({counted(len(known), 'group')} with offsets).")

@@ -121,6 +121,7 @@ def test_limit_and_sort_are_about_rows(small: Path, stats: Stats) -> None:
 def test_what_is_not_there(small: Path, stats: Stats) -> None:
     """Nothing selected is no error; a topic or queue that the store lacks is 1, with its neighbours."""
     assert (stats(small, "--since", "2030-01-01").code, stats(small, "--topic", "pub*x*").code) == (0, 1)
+    assert stats(small, "--since", "2030-01-01").err.startswith("rmqtool: no message matches\n")
     result = stats(small, "--topic", "TopicNone")
     assert result.code == 1 and "no topic TopicNone" in result.err and result.out == b""
     assert stats(small, "--queue", "999").code == 1
