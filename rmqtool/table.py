@@ -49,7 +49,8 @@ _END = "."  # stands for the text of the last column while the others are aligne
 _FIRST_TO_GO = (
     "share", "field_offset", "size", "physical_offset", "length", "reads_from", "body_p99_bytes",
     "body_mean_bytes", "body_min_bytes", "delay_p99_ms", "delay_p50_ms", "duration_p99_ms",
-    "duration_p50_ms", "lag_bytes", "body_max_bytes", "messages_per_s", "committed_offset", "max_offset",
+    "duration_p50_ms", "lag_bytes", "body_max_bytes", "messages_per_s", "skipped_messages",
+    "again_messages", "committed_offset", "max_offset",
 )  # fmt: skip
 _ALIKE = ("found_by", "matched")
 _SAYS_NOTHING = {"status": {"ok"}, "lost_messages": {"0", ""}, "overdue": {"0", ""}}

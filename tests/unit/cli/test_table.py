@@ -254,6 +254,15 @@ def test_a_column_that_is_blank_in_each_row_is_not_spelled_out() -> None:
     assert table.said_of_all() == ["found_by is filler"]
 
 
+def test_offsets_that_a_reset_replaces_stay_before_counts_that_follow_from_them() -> None:
+    """At 80 columns: the old committed offset is what an operator writes down."""
+    row = {"group": "pub_group_four", "topic": "%RETRY%pub_group_four", "queue_id": 0, "committed_offset": 37,
+           "new_offset": 0, "again_messages": 37, "skipped_messages": 0, "lag_messages": 150}  # fmt: skip
+    table = Table(list(row), width=80)
+    table.lines([row])
+    assert table.left_out == ("skipped_messages",)
+
+
 def test_columns_of_a_query() -> None:
     """A time is one under any name, and an expression in a header is not broken."""
     times = [f"2026-11-21T0{hour}:00:00.000+00:00" for hour in range(3)]
