@@ -16,6 +16,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Given, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, uninterrupted
+from rmqtool.commands.verdicts import of_transactions
 from rmqtool.errors import (
     EXIT_INPUT,
     EXIT_OK,
@@ -51,8 +52,8 @@ COLUMNS = (
 )  # fmt: skip
 TABLE_COLUMNS = ("row", "topic", "queue_id", "queue_offset", "physical_offset", "offset_msg_id", "flushed")
 SUMMARY = (
-    "messages", "bytes", "left_out", "blanks", "topics", "queues", "first_physical_offset",
-    "last_physical_offset", "flushed", "dry_run",
+    "messages", "bytes", "left_out", "left_out_fillers", "blanks", "topics", "queues",
+    "first_physical_offset", "last_physical_offset", "flushed", "dry_run",
 )  # fmt: skip
 
 
@@ -410,7 +411,9 @@ def append(
 
     A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a
     new offset. Rows of blanks are skipped; rows of damaged messages are refused. The first 16 such rows are
-    looked up in the index: a note says if the store already has some of them. The input does not
+    looked up in the index: a note says if the store already has some of them. Fillers, with which recover
+    keeps the queue offsets of lost messages, are left out and counted (left_out_fillers), except those of
+    half messages and op records, which need their queue offsets. The input does not
     state which delayed messages were already delivered: in a new store all delayed messages that are
     due are delivered again. Half messages and op records are stored too; standard error shows their number.
     An op record finishes the half messages at the queue offsets that it names. Copy both kinds
@@ -518,7 +521,7 @@ class _Task:
             try:
                 self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
             finally:
-                self._note_transactions(counts)
+                self._note_stored(counts, source)
         return self._exit_code()
 
     def check(self) -> int:
@@ -533,10 +536,11 @@ class _Task:
                 checker, source.messages(), chosen.queue_by, chosen.on_error, self._report, self._changed
             ):
                 count += 1
-        self._note_transactions(checker.counts)
+        self._note_stored(checker.counts, source)
         self._sum_up(
-            messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
-        )
+            messages=count, bytes=checker.bytes, left_out=self._left_out, left_out_fillers=source.fillers,
+            blanks=source.empty, dry_run=True,
+        )  # fmt: skip
         return self._exit_code()
 
     # what the options mean
@@ -739,24 +743,14 @@ class _Task:
             counts[result.topic] += 1
             yield {"row": number, **result.row(self._zone)}
 
-    def _note_transactions(self, counts: Counter[str]) -> None:
-        """Note what a broker does with stored half messages and op records; `counts` are by topic."""
-        from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
-
-        if self._options.transaction is not None:
-            return
-        halves = sum(counts[topic] for topic in HALF_TOPICS)
-        ops = sum(counts[topic] for topic in OP_TOPICS)
-        if halves:
-            self._output.note(
-                f"rmqtool: half messages: {halves}; a broker asks the producers whether to commit those that"
-                " no op record names, and discards old ones"
-            )
-        if ops:
-            self._output.note(
-                f"rmqtool: op records: {ops}; each finishes whatever half messages this store has at the"
-                " queue offsets that the op record names"
-            )
+    def _note_stored(self, counts: Counter[str], source: Input) -> None:
+        """Note the half messages and op records that are stored, by topic, and the fillers left out."""
+        for text in () if self._options.transaction is not None else of_transactions(counts):
+            self._output.note(f"rmqtool: {text}")
+        if source.fillers:
+            whose = "a lost message" if source.fillers == 1 else "lost messages"
+            what = f"{counted(source.fillers, 'filler')} of recover in the place of {whose}"
+            self._output.note(f"rmqtool: left out: {what}")
 
     def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
         """Show the sums of the input; the writer is closed."""
@@ -769,9 +763,10 @@ class _Task:
         counts: Counter[str] = Counter()
         for (topic, _), (_, count) in result.queues.items():
             counts[topic] += count
-        self._note_transactions(counts)
+        self._note_stored(counts, source)
         self._sum_up(
-            messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
+            messages=result.rows, bytes=result.bytes, left_out=self._left_out,
+            left_out_fillers=source.fillers, blanks=source.empty,
             topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),
             first_physical_offset=result.first_physical_offset, last_physical_offset=last,
             flushed=last is None or last < writer.log.flushed,

@@ -86,8 +86,9 @@ def copy(
     messages, op records and consumer offsets are never copied. Damaged records are skipped and
     reported. Records whose only damage is in their properties (CL13) are reported and copied
     unchanged. left_out counts the selected messages that are not copied: left_out_damaged (of damage
-    that no queue leads to, each range counts once), left_out_refused (a broker would reject them), and
-    those of left_out_topics.
+    that no queue leads to, each range counts once), left_out_refused (a broker would reject them),
+    left_out_fillers (fillers of recover, which stand for lost messages: they keep queue offsets, and the copy
+    has new ones), and those of left_out_topics.
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
 
@@ -135,13 +136,19 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
             "store": str(place), "profile": result.profile, "messages": result.messages,
             "bytes": result.bytes, "queues": result.queues, "left_out": result.left_out,
             "left_out_damaged": result.damaged, "left_out_refused": result.refused,
-            "left_out_topics": _by_topic(result.system_topics),
+            "left_out_fillers": result.fillers, "left_out_topics": _by_topic(result.system_topics),
             "topics": _by_topic(result.topics),
         })  # fmt: skip
         writer.note("rmqtool: queue offsets count from 0; consumer offsets are not copied")
     else:
-        why = "a broker would reject all of them" if result.refused else "no message matches"
+        why = "only fillers of recover match" if result.fillers else "no message matches"
+        if result.refused:
+            why = "a broker would reject all of them"
         writer.note(f"rmqtool: {why}: no store was created")
+    if result.fillers and result.made:
+        whose = "a lost message" if result.fillers == 1 else "lost messages"
+        what = f"{counted(result.fillers, 'filler')} of recover in the place of {whose}"
+        writer.note(f"rmqtool: not copied: {what}")
     if result.system_topics:
         writer.note(f"rmqtool: not copied: {by_name(result.system_topics, 'message')}: a broker's own topics")
     named = {topic: count for topic, count in result.damaged_topics.items() if topic}

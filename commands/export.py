@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
+from rmqtool.commands.finding_report import (
+    FindingReport,
+    note_fillers,
+    note_selection,
+    note_times,
+    report_unknown,
+)
 from rmqtool.commands.groups import Before, Group, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -175,7 +181,8 @@ def export(
 
     A batch record (BatchCQ) is one row, as the broker stores it: with the keys, tags and properties of the
     record, and a body that holds its messages packed. The column system lists these messages. A note on
-    standard error says how many batch records there were, and how many messages they hold.
+    standard error says how many batch records there were, and how many messages they hold. Another one says
+    how many rows are fillers of recover, and which options leave them out.
 
     A file appears only when it is complete; an interrupted run never leaves a partial file. In a folder,
     files are named by the physical offset at which they start. With --cursor-file the cursor advances only
@@ -213,6 +220,7 @@ def export(
         if result.messages:
             _note_delayed(opened, selection, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
+        note_fillers(result.batch_records, selection, writer)
         shows_them = request.format == "records" or "system" in (columns or ())
         note_selection([opened], selection, writer, None if shows_them else result.batch_records)
         note_times([opened], selection, writer, shown.zone, found=result.messages > 0)

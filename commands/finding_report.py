@@ -178,6 +178,34 @@ def times_text(
     return "; ".join(texts)
 
 
+def note_fillers(
+    found: BatchRecords, selection: Selection, writer: Output, *, query: str | None = None
+) -> None:
+    """Note how many fillers are among the messages, and what leaves them out.
+
+    Nothing is said to those who select fillers, or name them in `query`, which has read the messages.
+    """
+    count = found.fillers + found.fillers_of_no_queue
+    if not count or TAG in selection.tags or (query is not None and TAG in query):
+        return
+    given = "" if selection.filter is None else selection.filter.text
+    how: list[str] = []
+    if query is not None:
+        conditions = (f"tags IS DISTINCT FROM '{TAG}'", f"topic <> '{TAG}'")
+        there = (found.fillers, found.fillers_of_no_queue)
+        which = [each for each, number in zip(conditions, there, strict=True) if number]
+        how = [f"WHERE {' AND '.join(which)}"]
+    elif found.fillers and TAG not in given:
+        text = f"TAGS IS NULL OR TAGS <> '{TAG}'"
+        how.append(f'--filter "(...) AND ({text})"' if given else f'--filter "{text}"')
+    if query is None and found.fillers_of_no_queue:
+        how.append(f"--exclude-topic {TAG}")
+    who = "the query read" if query is not None else "the messages include"
+    whose = "a lost message" if count == 1 else "lost messages"
+    leave = f"; without {'it' if count == 1 else 'them'}: {' '.join(how)}" if how else ""
+    writer.note(f"rmqtool: {who} {counted(count, 'filler')} of recover in the place of {whose}{leave}")
+
+
 def report_unknown(
     stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool
 ) -> int:

@@ -14,6 +14,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import (
     FindingReport,
+    note_fillers,
     note_selection,
     note_times,
     note_unselected,
@@ -88,7 +89,9 @@ class Queries:
                 shown = rows if self.limit is None else islice(rows, self.limit)
                 count = self.writer.write_rows(shown, result.names)
             note_unselected(scans.views, self.selection, self.writer)
-            note_selection([], self.selection, self.writer, scans.most_batch_records(), is_query=True)
+            met = scans.most_batch_records()
+            note_fillers(met, self.selection, self.writer, query=text)
+            note_selection([], self.selection, self.writer, met, is_query=True)
         is_empty = bool(scans.views) and not scans.has_rows  # count(*) of nothing is a row too
         note_times(
             (store for _, store in self.stores), self.selection, self.writer, self.tz, found=not is_empty
@@ -135,8 +138,9 @@ def sql(
 
     A query only reads. It has no access to files, to the network or to extensions of DuckDB, and cannot
     change the configuration. A batch record (BatchCQ) is one row of messages; a note says how many batch
-    records a query read, and how many messages they hold. What needs more than --memory-limit goes to
-    temporary files in TMPDIR, which are deleted at the end. Damage that a query meets is reported on
+    records a query read, and how many messages they hold. A filler of recover is a row too; a note says how
+    many of them a query read, and which condition leaves them out. What needs more than --memory-limit goes
+    to temporary files in TMPDIR, which are deleted at the end. Damage that a query meets is reported on
     standard error. A range of the log without a record is a row of its own (an offset, a size and a status)
     if the query reads status, as SELECT * does.
 

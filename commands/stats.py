@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
+from rmqtool.commands.finding_report import (
+    FindingReport,
+    note_fillers,
+    note_selection,
+    note_times,
+    report_unknown,
+)
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.verdicts import of_lag, resets_of_lag
 from rmqtool.errors import UsageError, worst_exit_code
@@ -168,9 +174,9 @@ def stats(
     Counts by topic, queue, tag, hour or size. bytes are those of the whole records, with header and
     properties; body sizes are those of the stored bodies, which may be compressed. Delay is the store time
     (the broker's clock) minus the born time (the producer's clock). Percentiles have an error of at most
-    0.4 %. --largest shows each message as dump would. A batch record (BatchCQ) counts as one message.
-    With several sections, the table format shows one table per section, jsonl adds the field section to
-    each row, and json is one object.
+    0.4 %. --largest shows each message as dump would. A batch record (BatchCQ) counts as one message, as does
+    a filler of recover; a note counts fillers and shows how to leave them out. With several sections, the
+    table format shows one table per section, jsonl adds the field section to each, and json is one object.
 
     Lag counts all messages after a group's committed offset, including those that a filter would skip. The
     lag rows also show whether the broker would read the next message from memory or from disk: from memory if
@@ -219,6 +225,7 @@ def stats(
         _note_timeline(request, found, writer)
         unknown = 0
         if request.scans or request.lag_by is not None:
+            note_fillers(looked.batches, selection, writer)
             note_selection([opened], selection, writer, looked.batches)
             note_times([opened], selection, writer, request.form.tz, found=found.selected > 0)
             unknown = report_unknown([opened], selection, looked, found=found.selected > 0)

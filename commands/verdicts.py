@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.message.system_topics import RETRY_PREFIX
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, RETRY_PREFIX
 from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE, leaves_ledger
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, format_size, shortened
@@ -55,6 +55,22 @@ def listed(names: Sequence[str], *, word: str = "and") -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def of_transactions(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield what a broker does with stored half messages and op records; `counts` are by topic."""
+    halves = sum(counts.get(topic, 0) for topic in HALF_TOPICS)
+    ops = sum(counts.get(topic, 0) for topic in OP_TOPICS)
+    if halves:
+        yield (
+            f"half messages: {halves}; a broker asks the producers whether to commit those that no op record"
+            " names, and discards old ones"
+        )
+    if ops:
+        yield (
+            f"op records: {ops}; each finishes whatever half messages this store has at the queue offsets"
+            " that the op record names"
+        )
 
 
 def by_name(counts: Mapping[str, int], what: str, names: str = "topic") -> str:

@@ -18,17 +18,25 @@ Progress = Callable[[int], None]
 
 @dataclass
 class BatchRecords:
-    """How many of the selected records are batch records (BatchCQ), their messages, and their topics."""
+    """Which of the selected records are not one message each.
+
+    `records` are batch records (BatchCQ), with their messages and topics. `fillers` are fillers of `recover`
+    that have a queue, `fillers_of_no_queue` the others; a walk in plain Python counts neither.
+    """
 
     records: int = 0
     messages: int = 0
     topics: set[str] = field(default_factory=set)
+    fillers: int = 0
+    fillers_of_no_queue: int = 0
 
     def add(self, more: BatchRecords) -> None:
         """Count these too."""
         self.records += more.records
         self.messages += more.messages
         self.topics |= more.topics
+        self.fillers += more.fillers
+        self.fillers_of_no_queue += more.fillers_of_no_queue
 
 
 @dataclass

@@ -6,7 +6,7 @@ between records.
 """
 
 __all__ = [
-    "arriving", "commit_log", "compiled", "crc", "damage", "dispatch", "dispatch_kernel", "events",
+    "arriving", "commit_log", "compiled", "crc", "damage", "dispatch", "dispatch_kernel", "events", "fillers",
     "frame_kernel", "frames", "intrinsics", "key_match", "log_files", "log_heads", "point_read",
     "properties", "python_scan", "remains", "rocksdb_block_kernel",
     "scan_cache", "segments", "store_intrinsics", "string_ranges",

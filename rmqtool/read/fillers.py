@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import FormatError
 from rmqtool.findings import Progress
@@ -21,12 +21,7 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from rmqtool.log.frames import Frames
     from rmqtool.read.lookup_request import Request
-
-    Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class FillerRange(NamedTuple):
@@ -149,30 +144,13 @@ def fillers(
             if isinstance(item, StoredMessage) and filler.is_filler(item.message):
                 yield item
         return
+    from rmqtool.log.fillers import filler_places
     from rmqtool.read.access import plan_access
     from rmqtool.read.messages import frame_batches
 
     access = plan_access(store, chosen, via="log")
     for frames, mask, _ in frame_batches(store, chosen, access=access, crc=False, progress=progress):
-        for offset in _places(frames, mask):
+        for offset in frames.rows["physical_offset"][filler_places(frames, mask)].tolist():
             stored = store.find(offset)
-            if stored is not None and filler.is_filler(stored.message):
+            if stored is not None:
                 yield stored
-
-
-def _places(frames: Frames, mask: Mask) -> list[int]:
-    """The offsets of the records whose hosts are those of a filler."""
-    import numpy as np
-
-    from rmqtool.log.string_ranges import hosts
-
-    wanted = np.frombuffer(filler.HOST, np.uint8)
-    is_like = mask.copy()
-    for born in (True, False):
-        found = hosts(frames, born=born)
-        rows = np.flatnonzero(is_like & (found.lengths == len(wanted)))
-        is_like[:] = False
-        same = (found.data[found.starts[rows, None] + np.arange(len(wanted))] == wanted).all(axis=1)
-        is_like[rows[same]] = True
-    offsets: list[int] = frames.rows["physical_offset"][is_like].tolist()
-    return offsets

@@ -22,11 +22,12 @@ from rmqtool.errors import UsageError
 from rmqtool.findings import BatchRecords, Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.java import java_utf8_decode
-from rmqtool.formats.message import COMPRESSED, INNER_BATCH
+from rmqtool.formats.message import COMPRESSED, INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.dispatch import dispatch_columns
 from rmqtool.log.events import Blank, LogGap, TrailingZeros
+from rmqtool.log.fillers import filler_places
 from rmqtool.log.frames import Frames
 from rmqtool.message.column_arrays import (
     BODY_COLUMNS,
@@ -373,14 +374,18 @@ def _taken(found: list[Finding] | None) -> Iterator[Finding]:
 
 
 def batch_records_of(frames: Frames, mask: Array | None = None) -> BatchRecords:
-    """Which of the records, or of those of `mask`, are batch records."""
-    is_batch = (frames.rows["sys_flag"] & INNER_BATCH) != 0
+    """Which of the records, or of those of `mask`, are batch records, and which are fillers."""
+    flags = frames.rows["sys_flag"]
+    fillers = flags[filler_places(frames, mask)]
+    of_no_queue = int(np.count_nonzero((fillers & TRANSACTION_MASK) == TRANSACTION_ROLLBACK))
+    counts = BatchRecords(fillers=len(fillers) - of_no_queue, fillers_of_no_queue=of_no_queue)
+    is_batch = (flags & INNER_BATCH) != 0
     places = np.flatnonzero(is_batch if mask is None else is_batch & mask)
     if not len(places):
-        return BatchRecords()
+        return counts
     topics = {java_utf8_decode(frames.topics[each]) for each in np.unique(frames.rows["topic_id"][places])}
     messages = int(dispatch_columns(frames.at(places)).inner_count.clip(1).sum())
-    return BatchRecords(len(places), messages, topics)
+    return replace(counts, records=len(places), messages=messages, topics=topics)
 
 
 def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ Topics that a broker creates itself are left out unless they are named: their me
 ops are never copied: an op names its half message by queue offset, and the copy has new queue offsets.
 `%RETRY%` and `%DLQ%` topics hold messages of users and are copied.
 
+Fillers of `recover` are left out: they keep the queue offsets of lost messages, and a copy has new ones.
+
 Records of the log become rows that `put_table` stores unchanged.
 
 Source: DefaultMessageStore's own append; see `write`.
@@ -46,6 +48,7 @@ from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
+from rmqtool.log.fillers import filler_places
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, status_of_ends
 from rmqtool.log.string_ranges import Ranges, bodies, gather, hosts
@@ -96,15 +99,17 @@ class RecordRows:
 
     Attributes:
         left_out: number of selected records that are damaged, by topic.
+        fillers: number of selected fillers, which are left out too.
     """
 
     def __init__(self, choice: TopicChoice, report: Report) -> None:
         self.left_out: Counter[str] = Counter()
+        self.fillers = 0
         self._choice = choice
         self._report = report
 
     def batch(self, found: FrameBatch) -> pa.RecordBatch:
-        """The selected records that are sound, with the columns of `put_table`.
+        """The selected records that are sound, with the columns of `put_table`, without fillers.
 
         Damaged records are left out, because they would look sound in the copy; the scan has reported them.
         """
@@ -112,6 +117,9 @@ class RecordRows:
         names = [topic.decode("utf-8", "replace") for topic in frames.topics]
         takes = np.array([*map(choice.takes, names), False])
         chosen = found.mask & takes[frames.rows["topic_id"]]
+        fillers = filler_places(frames, chosen)
+        chosen[fillers] = False
+        self.fillers += len(fillers)
         at_ends = status_of_ends(frames)
         crc_bad = (at_ends & PROPERTY_CRC_BAD) != 0
         self._report_rows(found, chosen & crc_bad, PROPERTY_CRC_BAD)
@@ -283,6 +291,7 @@ class CopyResult:
         damaged_topics: records left out because they are not sound, and messages of which no record is left,
             by topic; the empty name is for damaged ranges whose messages no queue names, each counts once.
         refused: records left out because every broker would reject them.
+        fillers: fillers of `recover` that were left out.
         profile: version of the new store.
         system_topics: records left out because their topic is the broker's own and was not named, by topic.
         made: whether a store was created: not if a selection matched nothing, or all records were refused.
@@ -294,6 +303,7 @@ class CopyResult:
     queues: int = 0
     damaged_topics: dict[str, int] = field(default_factory=dict)
     refused: int = 0
+    fillers: int = 0
     profile: str = ""
     system_topics: dict[str, int] = field(default_factory=dict)
     made: bool = True
@@ -306,7 +316,7 @@ class CopyResult:
     @property
     def left_out(self) -> int:
         """All selected records that were not copied."""
-        return self.damaged + self.refused + sum(self.system_topics.values())
+        return self.damaged + self.refused + self.fillers + sum(self.system_topics.values())
 
 
 def copy(
@@ -516,7 +526,7 @@ def _fill(
         disk.remove(part / FOLDER / DELAY_OFFSETS)
     lost = rows.left_out + damage.lost(store, choice)
     return CopyResult(
-        done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, profile
+        done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, rows.fillers, profile
     )  # fmt: skip
 
 

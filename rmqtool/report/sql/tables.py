@@ -108,14 +108,20 @@ class Scans:
         return pa.RecordBatchReader.from_batches(schema, kept)
 
     def most_batch_records(self) -> BatchRecords:
-        """The batch records that the query read, those of a store once: of its scan that met the most."""
-        most: dict[str, BatchRecords] = {}
+        """The batch records and fillers that the query read: for each store of the scan that met the most."""
+        scans: dict[str, list[BatchRecords]] = {}
         for name, met in self.batch_records:
-            if name not in most or most[name].records < met.records:
-                most[name] = met
+            scans.setdefault(name, []).append(met)
         total = BatchRecords()
-        for met in most.values():
-            total.add(met)
+        for each in scans.values():
+            most = max(each, key=lambda met: met.fillers + met.fillers_of_no_queue)
+            total.add(
+                replace(
+                    max(each, key=lambda met: met.records),
+                    fillers=most.fillers,
+                    fillers_of_no_queue=most.fillers_of_no_queue,
+                )
+            )
         return total
 
     def found(self, each: Finding) -> None:

@@ -17,28 +17,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.formats import filler, properties
 from rmqtool.formats import message as form
-from rmqtool.formats import properties
+from rmqtool.formats.message_id import host_text
+from rmqtool.log.fillers import only_filling
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
 from rmqtool.write.ingest import rows
 from rmqtool.write.ingest.rows import OWN_COLUMN, RowError, RowRules
 from rmqtool.write.table.schema import MAP, TYPES
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _SOUND = pa.array(["ok", '["ok"]'])
+_FILLER_HOST = host_text(filler.HOST)
+_OF_NO_QUEUE = pa.array([filler.TAG[:length] for length in range(len(filler.TAG) + 1)])
+"""Topics of fillers without a queue: the beginning of the name for which there is room."""
 
 
 class Parsed(NamedTuple):
     """The messages of a batch of rows.
 
     Attributes:
-        batch: the columns of `TYPES` in which a row has a value; the caller removes the rows of `empty` and
-            `errors`.
+        batch: the columns of `TYPES` in which a row has a value; the caller removes the rows of `empty`,
+            `fillers` and `errors`.
         empty: shape (rows,): the row holds no message (a blank).
+        fillers: shape (rows,): the row is a filler that is not to be stored.
         errors: what is wrong, by row index from 0.
     """
 
     batch: pa.RecordBatch
     empty: Mask
+    fillers: Mask
     errors: dict[int, RowError]
 
 
@@ -76,7 +84,7 @@ def columns_of(raw: Mapping[str, pa.Array], count: int, rules: RowRules, *, spel
     cells.done["keys"] = _plain_keys(cells.done["keys"])
     done = {name: array for name in TYPES if (array := cells.done.get(name)) is not None}
     batch = pa.RecordBatch.from_arrays([array.cast(TYPES[name]) for name, array in done.items()], list(done))
-    return Parsed(batch, cells.empty, cells.errors)
+    return Parsed(batch, cells.empty, _fillers(batch), cells.errors)
 
 
 class Cells:
@@ -224,6 +232,31 @@ def _empty_rows(cells: Cells) -> Mask:
     if blank is not None:
         empty |= as_numpy(blank.fill_null(False))
     return empty
+
+
+def _fillers(batch: pa.RecordBatch) -> Mask:
+    """Rows of fillers of `recover`, but for those of half messages and ops.
+
+    An op names its half message by queue offset: the rows of both topics keep their numbers in a new store
+    only if none is left out.
+    """
+    found = np.ones(len(batch), np.bool_)
+    for name in ("born_host", "store_host"):
+        if name not in batch.schema.names:
+            return np.zeros(len(batch), np.bool_)
+        found &= as_numpy(pc.equal(batch[name], _FILLER_HOST).fill_null(False))
+    if found.any():
+        found &= ~as_numpy(pc.is_in(batch["topic"], value_set=pa.array([*HALF_TOPICS, *OP_TOPICS])))
+        if "sys_flag" in batch.schema.names:
+            kinds = pc.bit_wise_and(batch["sys_flag"].fill_null(0), form.TRANSACTION_MASK)
+            of_no_queue = pc.is_in(batch["topic"], value_set=_OF_NO_QUEUE)
+            found &= as_numpy(pc.or_(pc.not_equal(kinds, form.TRANSACTION_ROLLBACK), of_no_queue))
+    places = np.flatnonzero(found)
+    if len(places):
+        _, offsets, data = batch["body"].take(pa.array(places)).buffers()
+        starts = np.frombuffer(offsets, np.int32)[: len(places) + 1]
+        found[places] = only_filling(starts, np.frombuffer(data or b"", np.uint8)[: starts[-1]])
+    return found
 
 
 def _check_status(cells: Cells) -> None:

@@ -131,6 +131,7 @@ class Input:
         rows: messages handed out so far.
         skipped: wrong rows left out.
         empty: rows that hold no message (blanks).
+        fillers: rows left out because they are fillers of `recover`, in the place of lost messages.
         rules: how rows are read; may be changed until the first one is.
         complete: gets every batch before `batches` hands it out, and may change it but for its rows.
     """
@@ -157,7 +158,7 @@ class Input:
             skip_rows: rows up to this number are ignored, right or wrong; numbers are those of RowError.
         """
         self.complete: Complete | None = None
-        self.rows = self.skipped = self.empty = 0
+        self.rows = self.skipped = self.empty = self.fillers = 0
         self._file = file
         self._format = format
         self.rules = rules
@@ -239,13 +240,14 @@ class Input:
             for row, error in found.errors.items():
                 errors[int(numbers[row])] = error.at(int(numbers[row]))
             errors = {number: error for number, error in errors.items() if number > self._skip_rows}
-            keep = wanted & ~found.empty
+            keep = wanted & ~found.empty & ~found.fillers
             bad = min(errors) if errors and self._on_error == "stop" else None
             if bad is not None:
                 keep &= numbers < bad
             elif found.errors:
                 keep[list(found.errors)] = False
             self.empty += int(np.count_nonzero(wanted & found.empty))
+            self.fillers += int(np.count_nonzero(wanted & found.fillers))
             yield Parsed(found.batch, numbers, keep, errors)
 
     def _batches(self) -> Iterator[Read]:

@@ -305,7 +305,7 @@ def test_rows_of_an_input(store: Path, append: Append, tmp_path: Path, show: str
     if show == "summary":
         assert result.rows == [{
             "messages": 10, "bytes": sum(each.message.total_size for each in found), "left_out": 0,
-            "blanks": 0,
+            "left_out_fillers": 0, "blanks": 0,
             "topics": 1, "queues": 4, "first_physical_offset": found[0].physical_offset,
             "last_physical_offset": found[-1].physical_offset, "flushed": True,
         }]  # fmt: skip
