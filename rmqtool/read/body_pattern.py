@@ -133,12 +133,21 @@ class BodyPattern:
 
     def found_in(self, data: bytes | memoryview) -> bool:
         """Whether the body, as the application sees it, contains the pattern."""
-        return _compiled(self.text).search(data) is not None
+        try:
+            return _compiled(self.text).search(data) is not None
+        except SystemError:  # `re` has a match, and spoiled its groups: those of (?:(a)|b)++ for example
+            return True
 
     def span_in(self, text: str) -> tuple[int, int] | None:
-        """Where the first match in a body, as text, begins and ends, in characters; None without a match."""
+        """Where the first match in a body, as text, begins and ends, in characters.
+
+        None without a match, and for one whose place `re` does not give (see `found_in`).
+        """
         data = text.encode("utf-8", "surrogateescape")
-        found = _compiled(self.text).search(data)
+        try:
+            found = _compiled(self.text).search(data)
+        except SystemError:
+            return None
         if found is None:
             return None
         start, end = (len(data[:place].decode("utf-8", "ignore")) for place in found.span())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from operator import le
 from pathlib import Path
 
@@ -140,7 +141,8 @@ def test_what_a_pattern_requires_is_in_every_match(flags: str, text: str, bodies
     required = pattern.required
     for data in map(str.encode, bodies):
         found = pattern.found_in(data)
-        assert found == (re.search((flags + text).encode(), data) is not None)
+        with suppress(SystemError):  # see test_groups_that_re_spoils
+            assert found == (re.search((flags + text).encode(), data) is not None)
         if required is not None:
             has = required.text.lower() in data.lower() if required.ignores_case else required.text in data
             assert has or not found
@@ -195,6 +197,14 @@ def test_patterns_are_searched_by_re2(text: str, is_exact: bool) -> None:
     bodies = Ranges(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(sizes) - sizes, sizes)
     found = body_mask(pattern, bodies, np.zeros(len(parts), np.int32))
     assert found.tolist() == list(map(pattern.found_in, parts))
+
+
+def test_groups_that_re_spoils() -> None:
+    """Python 3.11 to 3.13 find the match, and raise SystemError; a later one may say where it is."""
+    pattern = BodyPattern("(?:(a)|b|a)++")
+    assert pattern.found_in(b"abb")
+    assert pattern.span_in("abb") in (None, (0, 3))
+    assert not pattern.found_in(b"c")
 
 
 def test_the_locale_counts_only_for_python() -> None:
