@@ -330,8 +330,7 @@ def in_words(row: Row) -> Row:
     state, detail = row["state"], row["detail"] or {}
     if row["kind"] == "group":
         committed = detail.get("committed_offset")
-        words = GROUP_STATES.get(state, state)
-        return row | {"state": words if committed is None else f"{words} (offset {committed})"}
+        return row | {"state": GROUP_STATES.get(state, state), "committed_offset": committed}
     times = detail.get("reconsume_times")
     if row["kind"] == "dead_letter":
         state = "gave up" if times is None else f"gave up after {counted(times, 'attempt')}"

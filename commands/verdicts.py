@@ -543,7 +543,7 @@ _NO_STEPS = ("group", "sent", "consumed", "transaction_end")
 _VISIBLE = ("stored", "committed", "delayed_delivered", "timer_delivered")
 GROUP_STATES = {
     "passed": "passed",
-    "not_passed": "not passed yet",
+    "not_passed": "not yet",
     "never_committed": "no offset for this queue",
 }
 """States of groups in words."""

@@ -344,14 +344,14 @@ FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
     "group", "state", "client_host", "cost_ms", "detail",
 )  # fmt: skip
-_TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "group", "state", "queue_offset", "physical_offset",
-                "client_host", "cost_ms")  # fmt: skip
+_TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "group", "state", "committed_offset", "queue_offset",
+                "physical_offset", "client_host", "cost_ms")  # fmt: skip
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The columns of a table of `Fate.rows`: those that have a value, and uniq_key if there are several."""
     several = len({row["uniq_key"] for row in rows}) > 1
-    names = (name for name in _TABLE_FIELDS if any(row[name] is not None for row in rows))
+    names = (name for name in _TABLE_FIELDS if any(row.get(name) is not None for row in rows))
     return (*(("uniq_key",) if several else ()), *names)
 
 
