@@ -556,7 +556,7 @@ def _ahead_text(log: Row) -> str:
 
 
 def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
-    """Yield how the queues differ, with `by_queues` by how many messages one side's reach further.
+    """Yield how the queues differ, with `by_queues` by how many messages only one side has.
 
     That says nothing of logs that have diverged: there the same queue offsets hold other messages.
     """
@@ -564,7 +564,7 @@ def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
         ("identical", "identical"),
         ("different", "different"),
         ("behind", "lag behind their log"),
-        ("more", "reach further on one side"),
+        ("more", "have messages that only one store has"),
     )
     counts = (
         f"{queues[name]} {_singular(text) if queues[name] == 1 else text}"
@@ -584,7 +584,7 @@ def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
 def _singular(text: str) -> str:
     """Return the text in the singular, for a count of one."""
     verb, *others = text.split(" ")
-    return " ".join(({"lag": "lags", "reach": "reaches"}.get(verb, verb), *others))
+    return " ".join(({"lag": "lags", "have": "has"}.get(verb, verb), *others))
 
 
 def _topic_lines(side: str, topics: list[Row]) -> Iterator[str]:

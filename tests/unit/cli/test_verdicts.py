@@ -38,6 +38,7 @@ from rmqtool.read.store import Store
 from rmqtool.report.trace import table_fields
 from rmqtool.table import Table
 from rmqtool.terminal import format_size
+from tests.support.exports import append_numbered, small_store
 from tests.support.records import record
 from tests.support.remote import pack
 from tests.support.stores import Library
@@ -298,6 +299,20 @@ def test_diff_recognises_the_fillers_of_recover(
         assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B (" in out
         (line,) = commands(out, "run")
         dump = line.partition(" | ")[0]
+
+
+def test_diff_of_queues_that_go_on_with_other_messages(tmp_path: Path, capfd: Capture) -> None:
+    """Both reach as far: neither is said to reach further."""
+    stores = small_store(tmp_path / "a", 8), tmp_path / "b"
+    shutil.copytree(*stores)
+    for store in stores:
+        append_numbered(store, 8, 9)
+    _, out, _ = run(capfd, "diff", *stores, "--format", "json")
+    (queue,) = [each for each in json.loads(out)["queues"]["queues"] if each["state"] == "more"]
+    assert queue["max_offset_a"] == queue["max_offset_b"]
+    _, out, _ = run(capfd, "diff", *stores)
+    text = " ".join(out.split())
+    assert "1 has messages that only one store has" in text and "further" not in text
 
 
 def test_lookup_of_a_lost_message_says_that_it_is_lost(store_copy: StoreCopy, capfd: Capture) -> None:
