@@ -261,6 +261,29 @@ def _filled_lines(row: Row, stores: Stores) -> Iterator[str]:
         " with new queue offsets. Run each line once: a second run adds the messages again."
     )
     yield from lines
+    for name in "ab":
+        yield from _restore_lines(name, row, stores)
+
+
+def _restore_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield which messages of side `name` the lines leave behind, and the repair that keeps all of them."""
+    from rmqtool.check.diff import NOT_CARRIED
+
+    ranges = [each for each in filled_ranges(row) if each["side"] == _OTHER[name]]
+    if not ranges:
+        return
+    filled, whole = _OTHER[name].upper(), name.upper()
+    count = sum(each["messages"] for each in ranges)
+    if behind := count - sum(each["carried"]["messages"] for each in ranges):
+        stay = "stays" if behind == 1 else "stay"
+        what = f"{counted(behind, 'message')} of topics {NOT_CARRIED}"
+        yield f"{'':<13}{what} {stay} behind (half messages, op records)."
+    what = "it keeps its queue offset" if count == 1 else f"all {count} messages keep their queue offsets"
+    yield (
+        f"instead      If nothing was written to {filled} since its repair, undo that, and copy the files of"
+        f" the log that hold bytes {ranges[0]['from_offset']} to {ranges[-1]['to_offset']} from {whole}: {what}."
+    )
+    yield f"{'undo':<13}{stores[_OTHER[name]].command('recover', '--undo', 'BACKUP')}"
 
 
 def _carry_filled(name: str, row: Row, stores: Stores) -> Iterator[str]:

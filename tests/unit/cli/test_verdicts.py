@@ -277,6 +277,8 @@ def test_diff_recognises_the_fillers_of_recover(
         text = " ".join(run(capfd, "doctor", each, "--no-host")[1].split())
         assert ("fillers: 20 fillers of rmqtool recover in 5 topics" in text) is has_fillers
     assert "two different records" not in out and "sound, a filler of rmqtool recover" in out
+    assert "20 messages keep their queue offsets" in " ".join(out.split()) and "stay behind" not in out
+    assert commands(out, "undo") == [f"rmqtool recover {root} --undo BACKUP"]
     (line,) = commands(out, "run")
     dump, _, append = line.partition(" | ")
     assert shlex.split(append)[:3] == ["rmqtool", "append", str(root)]
@@ -299,6 +301,19 @@ def test_diff_recognises_the_fillers_of_recover(
         assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B (" in out
         (line,) = commands(out, "run")
         dump = line.partition(" | ")[0]
+
+
+def test_diff_says_which_messages_the_line_leaves_behind(
+    store_copy: StoreCopy, cases: Library, capfd: Capture
+) -> None:
+    """Half messages that fillers replaced are in no line: their offsets mean nothing elsewhere."""
+    root, intact = store_copy("ok_533_clean"), cases.path("ok_533_clean")
+    second = sorted((root / "commitlog").iterdir())[1]
+    os.truncate(second, 600_000)
+    assert run(capfd, "recover", root, "--apply")[0] == 0
+    text = " ".join(run(capfd, "diff", root, intact)[1].split())
+    assert "10 messages of topics RMQ_SYS* stay behind (half messages, op records)." in text
+    assert "from B: all 159 messages keep their queue offsets." in text
 
 
 def test_diff_of_queues_that_go_on_with_other_messages(tmp_path: Path, capfd: Capture) -> None:
