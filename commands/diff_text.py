@@ -281,7 +281,8 @@ def _restore_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     what = "it keeps its queue offset" if count == 1 else f"all {count} messages keep their queue offsets"
     yield (
         f"instead      If nothing was written to {filled} since its repair, undo that, and copy the files of"
-        f" the log that hold bytes {ranges[0]['from_offset']} to {ranges[-1]['to_offset']} from {whole}: {what}."
+        f" the log that hold bytes {ranges[0]['from_offset']} to {ranges[-1]['to_offset']} from"
+        f" {whole}: {what}."
     )
     yield f"{'undo':<13}{stores[_OTHER[name]].command('recover', '--undo', 'BACKUP')}"
 
