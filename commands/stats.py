@@ -29,6 +29,7 @@ from rmqtool.times import format_duration, format_time, parse_time
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from rmqtool.findings import ScanCounters
     from rmqtool.message.rows import RowFormat
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
@@ -225,11 +226,21 @@ def stats(
         _note_timeline(request, found, writer)
         unknown = 0
         if request.scans or request.lag_by is not None:
-            note_fillers(looked.batches, selection, writer)
-            note_selection([opened], selection, writer, looked.batches)
-            note_times([opened], selection, writer, request.form.tz, found=found.selected > 0)
-            unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
+            unknown = _note_selected(
+                opened, selection, looked, request.form.tz, writer, found=found.selected > 0
+            )
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
+
+
+def _note_selected(
+    opened: Store, selection: Selection, looked: ScanCounters, zone: tzinfo | None, writer: Output,
+    *, found: bool,
+) -> int:  # fmt: skip
+    """Note what the selected messages are, and what of the selection the store lacks; the exit code."""
+    note_fillers(looked.batches, selection, writer)
+    note_selection([opened], selection, writer, looked.batches)
+    note_times([opened], selection, writer, zone, found=found)
+    return report_unknown([opened], selection, looked, found=found)
 
 
 def _note_resets(store: options.StoreOptions, opened: Store, found: Overview, writer: Output) -> None:

@@ -50,12 +50,12 @@ NAMES_IN: Final = (
 )  # fmt: skip
 """The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
-_BUILT_IN_GROUPS: Final = frozenset({
+BUILT_IN_GROUPS: Final = frozenset({
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 })  # fmt: skip
 """The groups that every broker has of itself (SubscriptionGroupManager#init)."""
-_KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC} | _BUILT_IN_GROUPS
+_KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC} | BUILT_IN_GROUPS
 """Names without a pseudonym: those of every broker."""
 _PREFIXES: Final = {
     RETRY_PREFIX: "group", DLQ_PREFIX: "group", LIGHT_PREFIX: "topic", MEMBER_PREFIX: "broker",
