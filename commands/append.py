@@ -748,9 +748,9 @@ class _Task:
         for text in () if self._options.transaction is not None else of_transactions(counts):
             self._output.note(f"rmqtool: {text}")
         if source.fillers:
-            whose = "a lost message" if source.fillers == 1 else "lost messages"
-            what = f"{counted(source.fillers, 'filler')} of recover in the place of {whose}"
-            self._output.note(f"rmqtool: left out: {what}")
+            from rmqtool.commands.finding_report import fillers_text
+
+            self._output.note(f"rmqtool: left out: {fillers_text(source.fillers)}")
 
     def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
         """Show the sums of the input; the writer is closed."""

@@ -10,7 +10,13 @@ import typer
 
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
+from rmqtool.commands.finding_report import (
+    FindingReport,
+    fillers_text,
+    note_selection,
+    note_times,
+    report_unknown,
+)
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.verdicts import by_name, listed
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
@@ -146,9 +152,7 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
             why = "a broker would reject all of them"
         writer.note(f"rmqtool: {why}: no store was created")
     if result.fillers and result.made:
-        whose = "a lost message" if result.fillers == 1 else "lost messages"
-        what = f"{counted(result.fillers, 'filler')} of recover in the place of {whose}"
-        writer.note(f"rmqtool: not copied: {what}")
+        writer.note(f"rmqtool: not copied: {fillers_text(result.fillers)}")
     if result.system_topics:
         writer.note(f"rmqtool: not copied: {by_name(result.system_topics, 'message')}: a broker's own topics")
     named = {topic: count for topic, count in result.damaged_topics.items() if topic}

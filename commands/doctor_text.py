@@ -192,9 +192,8 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
     while len(parts) > 1 and need() > room:
         parts.pop()
     if found.config_lost and parts[0].name in CONFIG_FILES and need() > room:
-        parts[0].chosen.discard(
-            "cure"
-        )  # the verdict says what to copy, and the last line where the steps are
+        # The verdict says what to copy, and the last line where the steps are.
+        parts[0].chosen.discard("cure")
     left, said = room - need(), {" ".join(part.cure) for part in parts[:1]}
     if any(part.name in _PUT_BACK for part in parts[1:]) and parts[0].is_cure_next:
         left += len(parts[0].cure)  # the last line says it

@@ -201,9 +201,14 @@ def note_fillers(
     if query is None and found.fillers_of_no_queue:
         how.append(f"--exclude-topic {TAG}")
     who = "the query read" if query is not None else "the messages include"
-    whose = "a lost message" if count == 1 else "lost messages"
     leave = f"; without {'it' if count == 1 else 'them'}: {' '.join(how)}" if how else ""
-    writer.note(f"rmqtool: {who} {counted(count, 'filler')} of recover in the place of {whose}{leave}")
+    writer.note(f"rmqtool: {who} {fillers_text(count)}{leave}")
+
+
+def fillers_text(count: int) -> str:
+    """Return `2 fillers of recover in the place of lost messages`."""
+    whose = "a lost message" if count == 1 else "lost messages"
+    return f"{counted(count, 'filler')} of recover in the place of {whose}"
 
 
 def report_unknown(

@@ -55,6 +55,14 @@ BUILT_IN_TOPICS = frozenset({
 })  # fmt: skip
 BUILT_IN_PREFIX = "rmq_sys_"
 
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far a broker has checked half messages and op records."""
+# Groups that every broker has of itself (SubscriptionGroupManager#init).
+BUILT_IN_GROUPS = frozenset({
+    TRANSACTION_GROUP, "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+})  # fmt: skip
+
 # Built-in topics that have a name in their name (TopicConfigManager#init).
 MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Before the name of the broker."""

@@ -29,7 +29,7 @@ from typing import Any
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqtool.message.system_topics import BUILT_IN_GROUPS, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import COPY_CONFIG, Finding, finding
 from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
@@ -40,9 +40,6 @@ _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSET
 """The databases of a configuration in RocksDB (v1), in config/."""
 _OF_OTHER_FORMS = (
     "config/metadata with useSingleRocksDBForAllConfigs, config/rdb with configManagerVersion=v2"
-)
-_GROUPS_OF_BROKERS = frozenset(
-    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
 _TOPICS_OF_BROKERS = frozenset({"SELF_TEST_TOPIC", "TBW102"})
 _WRITTEN_WITH_OFFSETS = (
@@ -57,7 +54,7 @@ _FILES_OF_BROKERS = (
 
 def is_group_of_brokers(group: str) -> bool:
     """Whether every broker has this group of itself (SubscriptionGroupManager#init)."""
-    return group in _GROUPS_OF_BROKERS or group.startswith(("CID_RMQ_SYS_", "CID_ONSAPI_"))
+    return group in BUILT_IN_GROUPS or group.startswith(("CID_RMQ_SYS_", "CID_ONSAPI_"))
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:

@@ -82,6 +82,7 @@ from rmqtool.storage.layout import DEFAULT_COMMIT_LOG_FILE_SIZE
 from rmqtool.storage.output_guard import keep_out
 from rmqtool.storage.prefetch import ahead
 from rmqtool.storage.profile import Profile, profile_named
+from rmqtool.storage.ranges import merged, overlaps
 from rmqtool.write.opening import examine_new
 from rmqtool.write.records.deferred_offsets import LMQ_PREFIX
 from rmqtool.write.records.record_parts import topic_parts
@@ -125,8 +126,9 @@ class RecordRows:
         self._report_rows(found, chosen & crc_bad, PROPERTY_CRC_BAD)
         sound = chosen & (frames.rows["status"] == 0) & ~crc_bad
         self._report_unsound(found, sound, at_ends)
-        for topic_id in frames.rows["topic_id"][chosen & ~sound].tolist():
-            self.left_out[names[topic_id]] += 1
+        ids, counts = np.unique(frames.rows["topic_id"][chosen & ~sound], return_counts=True)
+        for topic_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            self.left_out[names[topic_id]] += count
         places = np.flatnonzero(sound)
         rows = frames.rows[places]
         columns: dict[str, Any] = {name: pa.array(rows[name], kind) for name, kind in _NUMBERS.items()}
@@ -520,9 +522,8 @@ def _fill(
             topics[topic] = topics.get(topic, 0) + count
             if topic in writer.topics.topics:
                 writer.topics.grow(topic, queue_id + 1)
-    if topics.get(
-        SCHEDULE_TOPIC
-    ):  # with the file, none would count as delivered; recover makes it from the log
+    if topics.get(SCHEDULE_TOPIC):
+        # With the file, none would count as delivered; recover makes it from the log.
         disk.remove(part / FOLDER / DELAY_OFFSETS)
     lost = rows.left_out + damage.lost(store, choice)
     return CopyResult(
@@ -545,14 +546,13 @@ class _Damage:
 
     def lost(self, store: Store, choice: TopicChoice) -> Counter[str]:
         """The chosen messages of these ranges by topic; a range that no queue leads to counts as ""."""
-        counts: Counter[str] = Counter()
-        for each in self._ranges:
-            found = messages_at_stake(store, [each]) or ()
-            counts[""] += not found
-            for message in found:
-                is_gone = store.find(message.physical_offset) is None
-                if is_gone and choice.takes(message.topic) and _matches(choice.selection, message):
-                    counts[message.topic] += message.messages
+        found = (messages_at_stake(store, list(self._ranges)) or []) if self._ranges else []
+        named = merged((each.physical_offset, each.physical_offset + each.size) for each in found)
+        counts = Counter({"": sum(not overlaps(named, *each) for each in self._ranges)})
+        for message in found:
+            is_gone = store.find(message.physical_offset) is None
+            if is_gone and choice.takes(message.topic) and _matches(choice.selection, message):
+                counts[message.topic] += message.messages
         return +counts
 
 

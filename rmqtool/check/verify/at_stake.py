@@ -34,12 +34,13 @@ def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
 
 
 class AtStake(NamedTuple):
-    """The unit of a message that is not sound; `messages`: how many are in its record."""
+    """The unit of a message that is not sound; `messages`: how many are in its record of `size` bytes."""
 
     topic: str
     queue_id: int
     queue_offset: int
     physical_offset: int
+    size: int
     messages: int
 
 
@@ -73,7 +74,7 @@ def messages_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> list[A
                         continue
                     if unit.physical_offset in found or _is_sound(store, unit.physical_offset):
                         continue
-                    place = queue.queue_offset(number, unit), unit.physical_offset
+                    place = queue.queue_offset(number, unit), unit.physical_offset, unit.size
                     found[unit.physical_offset] = AtStake(topic, queue_id, *place, unit.messages)
         except InputError:  # a queue that cannot be read is a finding
             continue

@@ -94,8 +94,8 @@ def _is_behind(context: Context, queues_ms: int, newest_ms: int) -> bool:
     """
     if not 0 < queues_ms < newest_ms:
         return False
-    last = next(context.store.messages(reverse=True, damage="skip"), None)
-    return last is None or queues_ms < last.message.store_timestamp
+    last_ms = context.store.last_stored_ms()
+    return last_ms is None or queues_ms < last_ms
 
 
 class ConfigCheck:

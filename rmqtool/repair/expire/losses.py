@@ -31,6 +31,7 @@ from rmqtool.message.system_topics import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    TRANSACTION_GROUP,
     describe,
     is_system_topic,
 )
@@ -161,7 +162,6 @@ OPS_READ_MAX = 100_000
 """Most op messages read to find finished half messages; with more, the count is an upper bound."""
 HALF_READ_MAX = 100_000
 """Most half messages for which ops are read at all."""
-_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
 
 
@@ -319,7 +319,7 @@ def _half(
         if effect.topic not in op_of:
             continue
         op_topic = op_of[effect.topic]
-        progress = offsets.get((effect.topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        progress = offsets.get((effect.topic, TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
         first = max(progress, effect.first_before)
         if first >= effect.first_after:
             continue
@@ -327,7 +327,7 @@ def _half(
             yield Pending("half", effect.first_after - first, exact=False)
             continue
         waiting = set(range(first, effect.first_after))
-        start = offsets.get((op_topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        start = offsets.get((op_topic, TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
         all_read = _finish(store, op_topic, effect.queue_id, start, waiting)
         keys = _unique_keys(store, effect, sorted(waiting))
         # A half message that was checked is stored again: its copy stays.

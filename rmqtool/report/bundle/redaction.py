@@ -22,6 +22,7 @@ from rmqtool.formats import config_json
 from rmqtool.formats.tiered import METADATA
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import (
+    BUILT_IN_GROUPS,
     BUILT_IN_PREFIX,
     BUILT_IN_TOPICS,
     DLQ_PREFIX,
@@ -50,11 +51,6 @@ NAMES_IN: Final = (
 )  # fmt: skip
 """The configuration files whose names are known by `names_of`; with redaction others are left out."""
 _IN_NO_NAME: Final = frozenset({"", "0", "1"})
-BUILT_IN_GROUPS: Final = frozenset({
-    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
-})  # fmt: skip
-"""The groups that every broker has of itself (SubscriptionGroupManager#init)."""
 _KEPT: Final = _IN_NO_NAME | BUILT_IN_TOPICS | {TIMER_TOPIC} | BUILT_IN_GROUPS
 """Names without a pseudonym: those of every broker."""
 _PREFIXES: Final = {

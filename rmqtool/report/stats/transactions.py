@@ -35,13 +35,12 @@ from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs
 from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered
-from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.report.stats.groups import PERCENTILES, PLACES
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch
 from rmqtool.storage.buffers import Array
 
-GROUP = "CID_RMQ_SYS_TRANS"
 STATES = ("open", "committed", "rolled_back", "put_back")
 FIELDS = (
     "state", "count", "bytes", "without_op", "first_timestamp_ms", "first_time", "last_timestamp_ms",
@@ -252,7 +251,7 @@ class Transactions:
         left = left[~committed]
         passed = left["copied"].copy()
         for number, topic in enumerate(HALF_TOPICS):
-            for queue_id, progress in offsets.get((topic, GROUP), {}).items():
+            for queue_id, progress in offsets.get((topic, TRANSACTION_GROUP), {}).items():
                 mine = (left["topic"] == number) & (left["queue_id"] == queue_id)
                 passed |= mine & (left["queue_offset"] < progress)
         self._states["put_back"].add(left[passed], None)

@@ -25,7 +25,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
-from rmqtool.message.system_topics import OP_TOPIC_OF, describe
+from rmqtool.message.system_topics import OP_TOPIC_OF, TRANSACTION_GROUP, describe
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.due_times import due_of
 from rmqtool.read.op_records import op_of
@@ -36,7 +36,6 @@ from rmqtool.storage.config_files import read_file
 if TYPE_CHECKING:
     from rmqtool.storage.rocksdb.messages import Timers
 
-_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
@@ -99,7 +98,7 @@ class _View:
         if op is not None:
             return "rolled_back", detail
         message = stored.message
-        progress = self.offsets.get((message.topic, _CHECK_GROUP), {}).get(message.queue_id, 0)
+        progress = self.offsets.get((message.topic, TRANSACTION_GROUP), {}).get(message.queue_id, 0)
         if message.queue_offset < progress:
             return "put_back", detail
         return ("open" if whole else None), detail

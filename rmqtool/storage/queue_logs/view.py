@@ -361,10 +361,8 @@ class TieredLogs(QueueLogs):
             return None
         if self.metadata.content is None:
             text = "without the metadata of the broker the topics of its items are not known"
-            if (
-                self._metadata is not None
-            ):  # a store, or a broker.conf, names them; they are missing or damaged
-                return text
+            if self._metadata is not None:
+                return text  # a store, or a broker.conf, names them; they are missing or damaged
             return f"{text}: name a --broker-conf whose storePathRootDir has config/{tiered_form.METADATA}"
         size = sum(segment.size for segment in self.found.index_segments)
         return f"it has more than {INDEX_LIMIT} bytes" if size > INDEX_LIMIT else None

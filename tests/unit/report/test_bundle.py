@@ -19,9 +19,9 @@ import zstandard
 
 from rmqtool.cli import main
 from rmqtool.formats import config_json, properties
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqtool.message.system_topics import BUILT_IN_GROUPS, DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rmqtool.read.store import Store
-from rmqtool.report.bundle.redaction import BUILT_IN_GROUPS, Redaction
+from rmqtool.report.bundle.redaction import Redaction
 from tests.support.dumps import Result
 from tests.support.stores import Library
 from tests.support.sweep import in_sweeps

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rmqtool.errors import UsageError
 from rmqtool.formats import message as form
 from rmqtool.message.string_table import decimals, gathered
+from rmqtool.message.system_topics import TRANSACTION_GROUP
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.stats import duplicates, groups, transactions
@@ -331,7 +332,7 @@ def test_half_messages(name: str, compact_from: int, cases: Library, monkeypatch
         }
         from rmqtool.read.consumer_offsets import consumer_offsets
 
-        progress = consumer_offsets(store).get(("RMQ_SYS_TRANS_HALF_TOPIC", transactions.GROUP), {}).get(0, 0)
+        progress = consumer_offsets(store).get(("RMQ_SYS_TRANS_HALF_TOPIC", TRANSACTION_GROUP), {}).get(0, 0)
     rows = {row["state"]: row for row in rows_of(look(path, transactions=True), "transactions")}
     found = {name: row["count"] for name, row in rows.items() if row["count"]}
     assert found == expected_states(facts, bodies, progress)
@@ -377,7 +378,7 @@ def test_states_of_half_messages(tmp_path: Path) -> None:
     """Each state once or more; an op that cannot be read, or of another queue, finishes nothing."""
     half_store(tmp_path)
     config = tmp_path / "config" / "consumerOffset.json"
-    config.write_text('{"offsetTable":{"%s@%s":{0:3}}}' % (HALF, transactions.GROUP))  # noqa: UP031
+    config.write_text('{"offsetTable":{"%s@%s":{0:3}}}' % (HALF, TRANSACTION_GROUP))  # noqa: UP031
     found = look(tmp_path, transactions=True)
     rows = {row["state"]: row for row in rows_of(found, "transactions")}
     assert {name: row["count"] for name, row in rows.items()} == {
@@ -386,7 +387,7 @@ def test_states_of_half_messages(tmp_path: Path) -> None:
     assert rows["committed"]["without_op"] == 1
     assert abs(rows["rolled_back"]["duration_p50_ms"] - 500) <= 2
     assert any("op records" in note for note in found.notes)
-    config.write_text('{"offsetTable":{"%s@%s":{0:5}}}' % (HALF, transactions.GROUP))  # noqa: UP031
+    config.write_text('{"offsetTable":{"%s@%s":{0:5}}}' % (HALF, TRANSACTION_GROUP))  # noqa: UP031
     rows = {row["state"]: row for row in rows_of(look(tmp_path, transactions=True), "transactions")}
     assert (rows["open"]["count"], rows["put_back"]["count"]) == (1, 2)
     then = look(tmp_path, transactions=True, at_ms=STORE_TIMESTAMP + 100)
