@@ -161,7 +161,8 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
 def _head(found: Examination) -> Iterator[str]:
     info = found.info
     yield from _wrapped("verdict", " ".join(verdict(found)))
-    yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
+    kind = "store" if info["kind"] == "store" else "part"
+    yield from _wrapped(kind, _shortened(info["path"], _WIDTH - _LABEL))
     parts = [f"{part} {where}" for part, where in rocksdb_parts(info)]
     if info["ledger"] is not None:
         parts.insert(0, f"log in DLedger ({info['ledger']['path']})")

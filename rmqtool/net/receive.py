@@ -385,16 +385,20 @@ class Receiver:
             self._flush(replica)
         connection.keep_alive()
         self._look_at_config()
-        if stream.is_compared:
-            with self._hold():
-                if self._dispatching is not None:
-                    self._dispatching.start()
-                if self._archive is not None:
-                    self._archive.start()
-            if self._is_expiry_due():
-                self._expire(replica)
+        with self._hold():
+            self._start_followers(stream)
+        if stream.is_compared and self._is_expiry_due():
+            self._expire(replica)
         self._show()
         self._end_if_done(replica, stream)
+
+    def _start_followers(self, stream: _Stream) -> None:
+        """Begin to dispatch and to archive, unless that has begun, once the logs are compared."""
+        if stream.is_compared:
+            if self._dispatching is not None:
+                self._dispatching.start()
+            if self._archive is not None:
+                self._archive.start()
 
     def _is_a_master(self, replica: Replica) -> None:
         """The first frame of a connection has come, and is one that can be."""
@@ -415,6 +419,7 @@ class Receiver:
                     self._flush(replica)
             if stream.is_compared:
                 replica.save_epochs(stream.epochs)
+            self._start_followers(stream)
             self.progress.end, self.progress.flushed = replica.end, replica.flushed
             safe = {"flushed": replica.flushed, "written": replica.end, "none": -1}[ack]
             if safe > max(connection.reported, 0) and stream.is_compared:

@@ -57,13 +57,13 @@ class Pipe:
     Attributes:
         end: physical offset after the last buffer sent.
         room: bytes of records that fit after it into the log's current file.
-        next_offsets: of the queues, after what was written; valid after `drain`.
+        next_offsets: of the queues, after what was written; valid after `drain`; None: taken over.
     """
 
     def __init__(self, writer: StoreWriter, tally: Tally, *, ahead: bool = True) -> None:
         """Write to the log of `writer`, and count in `tally` what was written."""
         self.end = self.room = 0
-        self.next_offsets = np.empty(0, np.int64)
+        self.next_offsets: Array | None = None
         self._writer = writer
         self._tally = tally
         self._free = deque(np.empty(BUFFER_SIZE, np.uint8) for _ in range(_BUFFERS if ahead else 1))
@@ -128,6 +128,7 @@ class Pipe:
         self.drain()
         self.check()
         self._writer.log.roll()
+        assert self.next_offsets is not None
         self.restart(self.next_offsets)
 
     def drain(self) -> None:

@@ -51,7 +51,8 @@ class RowAppender:
             self._queues.forget()
         try:
             self._append(columns, pipe, put, stored, plain=plain)
-        finally:
+        finally:  # of an interrupt too: what was sent is written all the same
+            self._settle(pipe)
             self._end = log.end
 
     def used(self) -> dict[tuple[str, int], tuple[int, int]]:
@@ -67,10 +68,9 @@ class RowAppender:
                 stop = self._builder.place(made, columns, row, stop)
             if row < stop:
                 self._writer.targets.save_made()
-                try:
-                    self._encode(made.batch, row, stop, pipe, plain=plain)
-                finally:
-                    self._settle(pipe)
+                self._encode(made.batch, row, stop, pipe, plain=plain)
+                self._settle(pipe)
+                pipe.check()
                 if stored is not None:
                     stored(row, stop, made.batch)
             if stop < count:
@@ -98,11 +98,12 @@ class RowAppender:
             first = following
 
     def _settle(self, pipe: Pipe) -> None:
-        """Wait until all is written; queue offsets are those after it. Raises UnwritableError."""
-        try:
-            pipe.drain()
-        finally:  # of an interrupt while it waits: what was sent is written all the same
-            pipe.drain()
+        """Wait until all that was sent is written, or has failed; take over the queue offsets after it.
+
+        Interrupted, it can be called again.
+        """
+        pipe.drain()
+        if pipe.next_offsets is not None:
             self._queues.next_offsets = pipe.next_offsets
             self._queues.save()
-        pipe.check()
+            pipe.next_offsets = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rmqtool.formats.remoting_codes import Request
 from rmqtool.net import dispatching
 from rmqtool.net import receive as receive_module
 from rmqtool.net.marks import CLOSED, DISPATCHED
-from rmqtool.net.receive import Progress
+from rmqtool.net.receive import Progress, Receiver, ReceiveRequest
 from rmqtool.net.serve import Options
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import detect
@@ -84,6 +85,27 @@ def test_a_run_goes_on_where_queues_end(tmp_path: Path) -> None:
 
 class EndedError(Exception):
     """The run has come so far."""
+
+
+def test_what_is_acknowledged_is_dispatched_at_the_end(tmp_path: Path) -> None:
+    """Also where the first bytes have just been acknowledged when the run is interrupted."""
+    root, copy = make_master(tmp_path / "master", 20), tmp_path / "copy"
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        before = receiver.progress.acknowledged
+        yield
+        if receiver.progress.acknowledged > before:
+            raise EndedError
+
+    with sending(root, frame_bytes=4 << 10) as sender:
+        request = ReceiveRequest(sender.address, ha_only=True, file_size=FILE_SIZE, dispatch=True)
+        receiver = Receiver(request, copy, note=lambda text: None, hold=hold)
+        with pytest.raises(EndedError):
+            receiver.run()
+    assert receiver.progress.dispatched == receiver.progress.end > 0
+    assert DISPATCHED.read(copy) == (receiver.progress.end, CLOSED)
+    assert severe(copy) == []
 
 
 def test_a_consumer_waits_at_a_store_that_is_received(tmp_path: Path) -> None:

@@ -177,12 +177,14 @@ SITUATIONS: tuple[tuple[Callable[[Path], None], int, str], ...] = (
 
 def test_the_next_command_stays_on_the_screen(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """What was not looked at gives way to it: the verdict on a lost config folder has eight lines."""
-    root = cases.copy("ok_533_clean", tmp_path / "broker-c")
+    root = cases.copy("ok_533_clean", tmp_path / ("broker-" + "c" * 70))
     shutil.rmtree(root / "config")
     (root / "abort").touch()
     main(["doctor", str(root), "--no-host"])
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) <= 23 and lines[-1] == f"next      rmqtool recover {root}"
+    (store,) = [line for line in lines if line.startswith("store  ")]
+    assert len(store) == 80 and store.endswith("ccc")
 
 
 def test_a_lost_config_folder_fits_a_small_terminal(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import resource
+import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +125,46 @@ def test_times_and_hosts_have_defaults(tmp_path: Path) -> None:
     assert found.born_host == found.store_host == host_bytes("[2001:db8::7]:10911")
     assert found.sys_flag == message.BORN_HOST_V6 | message.STORE_HOST_V6
     assert found.body == b""
+
+
+class StoppedHereError(BaseException):
+    """As KeyboardInterrupt, which pytest takes for its own."""
+
+
+def test_an_interrupt_at_any_call_leaves_true_counts(tmp_path: Path) -> None:
+    """At each function that the calling thread enters: what is stored is counted, with its queues."""
+    rows = table_of([plain_row(number, queue_id=number % 2) for number in range(9)])
+    folder = str(Path(table.__file__).parent)
+    interrupted = at = 0
+    while interrupted == at:  # until a run has fewer calls
+        at += 1
+        calls = 0
+
+        def trace(frame: FrameType, event: str, argument: object, at: int = at) -> None:
+            nonlocal calls, interrupted
+            if frame.f_code.co_filename.startswith(folder):
+                calls += 1
+                if calls == at:
+                    interrupted += 1
+                    raise StoppedHereError
+
+        with make(tmp_path / f"store{at}") as writer:
+            appender = TableAppender(writer)
+            sys.settrace(trace)
+            try:
+                appender.append(rows)
+            except StoppedHereError:
+                pass
+            finally:
+                sys.settrace(None)
+            found = [each.message for each in writer.read().messages()]
+            result = appender.result()
+            assert result.rows == len(found), at
+            counts = Counter(each.queue_id for each in found)
+            assert result.queues == {("TopicTest", each): (0, counts[each]) for each in counts}, at
+            for each in (0, 1):
+                assert writer.put(NewMessage("TopicTest", queue_id=each)).queue_offset == counts[each], at
+    assert at > 30
 
 
 @pytest.mark.parametrize("rows_at_once", [3, 1 << 14])
