@@ -209,7 +209,8 @@ def _record_problems(
     if complete:
         size = sum(len(field.data) for field in fields)
         if size != values["total_size"]:
-            yield f"the record says it has {values['total_size']} bytes, its parts have {size}"
+            where = f"the record at {physical_offset}"
+            yield f"{where} says it has {values['total_size']} bytes, its parts have {size}"
         elif properties.property_crc_ok(b"".join(field.data for field in fields)) is False:
             yield "the record does not match its property CRC"
         if message.ends_in_zeros(values["properties"], values["topic"]):

@@ -93,13 +93,21 @@ def _with_remains(
     physical_offset: int,
     form: RowFormat,
 ) -> Explanation:
-    """The explanation of damage, with the end of the record that a queue has at this offset."""
+    """The explanation of damage, with the end of the record that a queue has at this offset.
+
+    Bytes before this record, where the damage begins, belong to another one: only the end is shown then.
+    """
     left = store.remains(physical_offset) if found.problems else None
     if left is None or left.head is not None:  # the fields of the header are shown already
         return found
     data = source.read(physical_offset - file.file_from_offset, left.size)
     more = explain_remains(data, physical_offset, left, body_shown=_body_shown(form))
-    note = f"the header of the record is lost; its unit says that it ends at {physical_offset + left.size}"
+    note = (
+        f"the header of the record at {physical_offset} is lost; its queue unit says that it ends at"
+        f" {physical_offset + left.size}"
+    )
+    if found.note is not None:
+        return Explanation(tuple(more), (note,))
     return replace(found, fields=(*found.fields, *more), note=note)
 
 

@@ -168,6 +168,22 @@ def test_recover_shows_and_saves_it(
     assert main(["recover", "store", "--apply"]) == 0
 
 
+def test_only_the_record_asked_for_is_shown(store: Path, capsys: Capture) -> None:
+    """Of damage that begins in the record before it, whose header is sound: that is of another message."""
+    with StoreWriter.open(store) as writer:
+        last = writer.put(NewMessage("T", BODY, keys=["k3"], queue_id=0)).physical_offset
+    place, _ = record_of(store)
+    change(store, place + 200, bytes(last - place + 5000 - 200))
+    assert main(["dump", str(store), "--explain", str(last), "--json"]) == 1
+    out, err = capsys.readouterr()
+    fields = [json.loads(line) for line in out.splitlines()]
+    fields = fields[0] if isinstance(fields[0], list) else fields
+    assert fields[0]["field"] == "body" and {"topic", "properties.KEYS"} < {each["field"] for each in fields}
+    assert min(each["offset"] for each in fields) >= last + 5000
+    assert f"the header of the record at {last} is lost; its queue unit says that it ends at " in err
+    assert str(place) not in err
+
+
 def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
     """Its last record has a header and the start of the body; dump shows the bytes that are there."""
     place, _ = record_of(store)

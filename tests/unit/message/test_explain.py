@@ -100,7 +100,7 @@ def test_a_blank_is_explained() -> None:
     [
         ({"body_crc": 1}, "the body's CRC is 907060870, the record says 1"),
         ({"physical_offset": 77}, "the record says it is at 77, but it is at 0"),
-        ({"total_size": 200}, "the record says it has 200 bytes, its parts have 105"),
+        ({"total_size": 200}, "the record at 0 says it has 200 bytes, its parts have 105"),
         ({"body_length": 2000}, "body cannot be read: 17 bytes are left at 88"),
         ({"found": b"oops"}, "the property string cannot be read in full"),
         (
