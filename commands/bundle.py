@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, RmqtoolError
-from rmqtool.terminal import escape, format_size, shortened
+from rmqtool.terminal import counted, escape, format_size, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +79,7 @@ def bundle(
     if names is not None and redaction is not None:
         _write_names(names, redaction)
     size = _write_archive(path, made.data, names)
+    checked = [] if redaction is None else _checked(redaction, made.left)
     rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
     writer.write_object(
         {
@@ -86,12 +87,14 @@ def bundle(
             "bytes": size,
             "redacted": redact,
             "names": None if names is None else str(names),
+            "names_left": dict(made.left),
             "files": rows,
         },
         [
             f"archive      {path}, {size} bytes",
             f"redacted     {'yes' if redact else 'no: it has names of topics, groups and hosts, and keys'}",
             *([] if names is None else [f"names        {names}: keep it, and do not send it"]),
+            *checked,
             *_file_lines(rows),
             "read README.txt in it before you send it",
         ],
@@ -119,6 +122,18 @@ def _write_names(path: Path, redaction: Redaction) -> None:
 
     disk.write_new(path, (json.dumps(redaction.names(), indent=1) + "\n").encode(), own=True, private=True)
     disk.sync_folder(path.parent)
+
+
+def _checked(redaction: Redaction, left: Mapping[str, str]) -> list[str]:
+    """Return what a search for the names in the finished archive has found."""
+    count = len(redaction.names())
+    if not left:
+        return [f"checked      none of {counted(count, 'name')} is in the archive"]
+    return [
+        f"checked      {count - len(left)} of {counted(count, 'name')} are not in the archive",
+        *(f"             {path} has the word {shortened(escape(name))}: see whether it is the name"
+          for name, path in left.items()),
+    ]  # fmt: skip
 
 
 def _grouped(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -133,10 +133,10 @@ def expire(
 
     The plan counts the messages that groups have not consumed, and delayed, half and timer messages that
     are still pending. If there are any, --apply needs --force. For messages of topics for which no group has
-    an offset there is only a warning, because broadcasting consumers commit none. If consumerOffset.json is
-    missing, empty or damaged and has no .bak, or offsets of some groups are still lost, it is unknown which
-    groups need messages, and --apply needs --force too. Files of a store in use are never deleted. An
-    interrupted run leaves a sound store; rerun the command to complete it.
+    an offset there is only a warning, because broadcasting consumers commit none. If consumerOffset.json, or
+    the database with the offsets, is missing, empty or damaged and has no .bak, or offsets of some groups
+    are still lost, it is unknown which groups need messages, and --apply needs --force too. Files of a store
+    in use are never deleted. An interrupted run leaves a sound store; rerun the command to complete it.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
     manifest. On the disk of the store an archive frees nothing. Without --archive the deleted files are

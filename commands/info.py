@@ -20,6 +20,7 @@ from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, us
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output, filled
 from rmqtool.problems import BY_CODE
+from rmqtool.storage.layout import SIZES
 from rmqtool.terminal import bar, counted, format_size, shortened
 from rmqtool.times import format_duration, format_time
 
@@ -28,7 +29,7 @@ _AROUND_TOPICS = 5  # an empty line, two of the heading, one for the other topic
 _BAR_WIDTH = 12
 _PROBLEMS_SHOWN = 5
 _USAGE_SHOWN = 2
-_FIRST_TO_GO = ("takes", "last file")  # lines that a small terminal does without
+_FIRST_TO_GO = ("sizes", "takes", "last file")  # lines that a small terminal does without
 _UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
@@ -203,6 +204,8 @@ def _lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
             f"{label:<12} {counted(index['files'], 'file')}, {index['entries']} entries,"
             f" up to {_time(index['last_timestamp'], zone) or 'no time'}"
         )
+    if found["kind"] == "store":
+        yield from _size_lines(found["sizes"])
     if found["checkpoint"] is not None:
         yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
     elif found["kind"] == "store" and found["commit_log"] is not None and not _is_unreadable(found):
@@ -284,6 +287,14 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         yield f"disk         {text}"
     if disk is not None and disk["usage"]:
         yield f"takes        {usage_text(disk['usage'], _USAGE_SHOWN)}"
+
+
+def _size_lines(sizes: dict[str, Any]) -> Iterator[str]:
+    """Yield the sizes that are not the defaults, as settings of broker.conf."""
+    values = ((setting, sizes[name]["value"], default) for name, (setting, default) in SIZES.items())
+    given = [f"{setting}={value}" for setting, value, default in values if value not in (None, default)]
+    if given:
+        yield f"sizes        {', '.join(given)}"
 
 
 def _behind_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, Row, by_name, listed, span
+from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    LOG_NOT_FOUND,
+    Row,
+    by_name,
+    listed,
+    lost_offsets_cure,
+    span,
+)
 from rmqtool.problems import BY_CODE, leaves_ledger
 from rmqtool.terminal import counted
 
@@ -22,11 +30,7 @@ def offsets_lost_sentence(texts: Iterable[str]) -> str:
     lost = next((each for each in texts if each.startswith(OFFSETS_LOST)), None)
     if lost is None:
         return ""
-    what, without = "consumerOffset.json", "rmqtool reset-offset sets them"
-    if "RocksDB" in lost:
-        what, without = "the folder config/consumerOffsets (RocksDB)", "do what CF08 says"
-    if "still lost" in lost:
-        what += " (which replaces the offsets set since)"
+    what, without = lost_offsets_cure(lost)
     return (
         "Committed offsets of groups are lost: after a start, groups skip messages or receive all of them"
         f" again. Copy {what} from a backup, the old host or a slave before a broker starts; without a copy,"

@@ -170,6 +170,19 @@ def _of_warnings(warnings: Sequence[Row], empty: Sequence[Row]) -> Iterator[str]
         yield "Names and sizes of files show no damage; records were not read."
 
 
+def lost_offsets_cure(reason: str) -> tuple[str, str]:
+    """Return what to copy where committed offsets are lost, and what to do without a copy.
+
+    `reason` says what is missing, as a finding CF08 does.
+    """
+    what, without = "consumerOffset.json", "rmqtool reset-offset sets them"
+    if "RocksDB" in reason or "the database with" in reason:
+        what, without = "the folder config/consumerOffsets (RocksDB)", "do what rmqtool verify says (CF08)"
+    if "still lost" in reason:
+        what += " (which replaces the offsets set since)"
+    return what, without
+
+
 # expire
 
 
@@ -182,9 +195,10 @@ def of_expire(found: Row) -> list[str]:
         if found["free_before"] is not None and not found["offsets_unknown"]:
             sentences.append(_free_sentence(found["free_before"], log["start_before"]))
         if found["offsets_unknown"]:
+            what, without = lost_offsets_cure(" ".join(found["offsets_unknown"]))
             sentences.append(
-                "The committed offsets are lost: restore consumerOffset.json from a slave or a backup, or set"
-                " them with rmqtool reset-offset, before any file is deleted."
+                f"Committed offsets are lost: before any file is deleted, copy {what} from a backup or a"
+                f" slave; without a copy, {without}."
             )
     else:
         verb = "Deleted" if found["applied"] else "Would delete"

@@ -10,7 +10,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
@@ -47,10 +47,18 @@ names are in a file next to the archive, which stays with whoever made it.
 
 @dataclass(frozen=True)
 class Bundle:
-    """A finished archive: its bytes, and (name, bytes before compression, about) of its files."""
+    """A finished archive.
+
+    Attributes:
+        data: its bytes.
+        files: (name, bytes before compression, about) of its files.
+        left: the file with each name that redaction has not replaced. README.txt, which has words of ours and
+            the names of the files, is not searched.
+    """
 
     data: bytes
     files: Sequence[tuple[str, int, str]]
+    left: Mapping[str, str]
 
 
 def _listed(path: str, size: int, about: str) -> list[str]:
@@ -89,6 +97,10 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
             data = f"left out: {len(data)} bytes would exceed the {BYTES_MAX} of an archive\n".encode()
         size += len(data)
         files.append((path, data, part.about))
+    left: dict[str, str] = {}
+    if redaction is not None:
+        for path, data, _ in files:
+            left |= dict.fromkeys(redaction.left_in(f"{path}\n{data.decode()}"), path)
     lines = "\n".join(line for path, data, about in files for line in _listed(path, len(data), about))
     readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
     files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
@@ -100,7 +112,7 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
             entry.size, entry.mtime, entry.mode = len(data), now, 0o644
             archive.addfile(entry, io.BytesIO(data))
     return Bundle(
-        _compressed(tar.getvalue(), name), [(path, len(data), about) for path, data, about in files]
+        _compressed(tar.getvalue(), name), [(path, len(data), about) for path, data, about in files], left
     )
 
 

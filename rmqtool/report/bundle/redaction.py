@@ -132,7 +132,20 @@ class Redaction:
         return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
 
     def _without_names(self, text: str) -> str:
-        """The text with each name that stands alone replaced, the longest where several begin.
+        """The text with each name that stands alone replaced."""
+        pieces, end = [], 0
+        for start, after, name in self._places(text):
+            pieces += [text[end:start], self._names[name]]
+            end = after
+        return "".join([*pieces, text[end:]])
+
+    def left_in(self, text: str) -> set[str]:
+        """The names that stand alone in a text, except pseudonyms."""
+        pseudonyms = set(self._names.values())
+        return {name for _, _, name in self._places(text) if name not in pseudonyms}
+
+    def _places(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """(start, end, name) of each name that stands alone in a text, the longest where several begin.
 
         The time does not grow with the number of names, as it would with a pattern of all of them.
         """
@@ -142,17 +155,17 @@ class Redaction:
                 self._by_start.setdefault(_START.match(name)[0], []).append(name)  # type: ignore[index]
             others = "".join(start for start in self._by_start if not _WORD.match(start))
             self._starts = re.compile(f"[{_OF_NAMES}]+" + (f"|[{re.escape(others)}]" if others else ""))
-        pieces, end = [], 0
-        for start in self._starts.finditer(text):
-            if start.start() < end:
+        end = 0
+        for word in self._starts.finditer(text):
+            start = word.start()
+            if start < end:
                 continue
-            for name in self._by_start.get(start[0], ()):
-                after = start.start() + len(name)
-                if text.startswith(name, start.start()) and _stands_alone(text, start.start(), after):
-                    pieces += [text[end : start.start()], self._names[name]]
+            for name in self._by_start.get(word[0], ()):
+                after = start + len(name)
+                if text.startswith(name, start) and _stands_alone(text, start, after):
+                    yield start, after, name
                     end = after
                     break
-        return "".join([*pieces, text[end:]])
 
     def names(self) -> dict[str, str]:
         """The names by pseudonym, in the order in which they were registered."""

@@ -627,7 +627,22 @@ def test_expire_of_lost_offsets_says_so_without_files_to_delete(
         path.unlink()
     code, out, _ = run(capfd, "expire", root, *at)
     assert code == 0 and "warning      what groups would lose is unknown: config/consumerOffset.json" in out
-    assert verdict(out).startswith("No file expires. The committed offsets are lost: restore")
+    assert verdict(out) == (
+        "No file expires. Committed offsets are lost: before any file is deleted, copy consumerOffset.json"
+        " from a backup or a slave; without a copy, rmqtool reset-offset sets them."
+    )
+
+
+def test_expire_names_the_database_of_lost_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """A copy of consumerOffset.json would not be read, and reset-offset does not write RocksDB."""
+    root = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    shutil.rmtree(root / "config" / "consumerOffsets")
+    code, out, _ = run(capfd, "expire", root, "--keep-hours", 1)
+    assert code == 0
+    assert (
+        "copy the folder config/consumerOffsets (RocksDB) from a backup or a slave; without a copy, do what"
+        in (verdict(out))
+    )
 
 
 def test_sizes_that_files_have_and_take() -> None:

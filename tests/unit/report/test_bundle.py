@@ -227,6 +227,24 @@ def test_the_names_stay_with_the_sender(bundle: Bundle, cases: Library, tmp_path
     assert bundle(path, name="plain.tgz")[0].code == 0 and not (tmp_path / "plain.names.json").exists()
 
 
+def test_the_finished_archive_is_searched_for_the_names(
+    bundle: Bundle, store_copy: Callable[[str], Path]
+) -> None:
+    """None is found; a group that is named as a member of doctor.json is, and with it where to look."""
+    path = store_copy("ok_540_clean")
+    found, _ = bundle(path, "--redact", name="a.tgz")
+    (checked,) = [line for line in found.out.decode().splitlines() if line.startswith("checked")]
+    assert re.fullmatch(r"checked {6}none of \d+ names is in the archive", checked)
+    offsets = path / "config" / "consumerOffset.json"
+    more = '"pubTopicOne@verdict":{0:5},"pubTopicOne@pseudonyms":{0:5},'  # pseudonyms: a word of README.txt
+    offsets.write_text(offsets.read_text().replace('"offsetTable":{', f'"offsetTable":{{{more}', 1))
+    found, files = bundle(path, "--redact", "--json", name="b.tgz")
+    assert json.loads(found.out)["names_left"] == {"verdict": "doctor.json"}
+    assert b"@verdict" not in files["config/consumerOffset.json"]
+    found, _ = bundle(path, "--redact", name="c.tgz")
+    assert "             doctor.json has the word verdict: see whether it is the name\n" in found.out.decode()
+
+
 def test_secrets_and_what_is_refused(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
     """Secrets of broker.conf stay out; an existing file, one in the store, and another suffix are refused."""
     path = cases.path("ok_540_clean")
@@ -331,6 +349,8 @@ def test_names_are_replaced_where_they_stand_alone() -> None:
         "topic-1 topic-2 Orders2 %RETRY%group-1@group-1 host-2:9 host-1:5 x/topic-1/0 TBW102 gg host-1"
         " topic-3 ab"
     )
+    assert redaction.left_in(text) == {"Orders", "Orders-new", "%RETRY%g", "g", "a.b", "[::1]", "1.2.3.4"}
+    assert redaction.left_in(redaction.text(text)) == set()
     value: Any = {"Orders": [{"x": "Orders"}, 5, None]}
     assert redaction.value(value, keys_in="") == {"topic-1": [{"x": "topic-1"}, 5, None]}
     assert redaction.value(value, keys_in=None) == {"Orders": [{"x": "topic-1"}, 5, None]}

@@ -239,6 +239,16 @@ def test_a_pipe_gets_the_largest_topics(cases: Library, capsys: pytest.CaptureFi
     assert "checkpoint   2026-11-21 log and queues 08:51:16, index 08:50:29+00:00" in lines
 
 
+def test_sizes_that_are_not_the_defaults_are_settings(
+    cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ready for a broker.conf; a batch queue file size that no queue shows is the default."""
+    main(["info", str(cases.path("ok_533_small_propcrc"))])
+    text = " ".join(capsys.readouterr().out.split())
+    sizes = "mappedFileSizeCommitLog=1048576, mappedFileSizeConsumeQueue=20000"
+    assert f" sizes {sizes}, maxHashSlotNum=1000, maxIndexNum=4000 checkpoint " in text
+
+
 def test_a_missing_checkpoint_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a store; one that is there and cannot be read is said to be unreadable."""
     (root / "checkpoint").unlink()
