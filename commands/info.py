@@ -86,8 +86,8 @@ def _screen(
     columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
     head = [filled(line, columns) for line in _lines(found, zone)]
     sentences = of_info(found)
-    if found["config_lost"]:  # that of topics.json is not looked for
-        sentences.insert(0, config_lost_sentence(["CF06", *(row["problem"] for row in found["problems"])]))
+    if found["config_lost"]:
+        sentences.insert(0, config_lost_sentence(row["problem"] for row in found["problems"]))
     verdict = verdict_lines(sentences, next=_next(store, found))
     tail = [piece for line in verdict for piece in filled(line, columns)]
     shown = _TOPICS_SHOWN

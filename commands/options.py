@@ -118,7 +118,8 @@ Brokers = Annotated[
         "--broker",
         metavar=METAVAR,
         parser=parse_broker,
-        help="Broker version to emulate (repeatable); versions before 4.9 are not supported.",
+        help="Predict the start of this broker version, 4.9 or later (repeatable). The repair itself is made"
+        " for the version of --profile.",
     ),
 ]
 CreateTopic = Annotated[

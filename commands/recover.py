@@ -85,8 +85,8 @@ def recover(
     disagree with the log.
 
     --mode broker ends the log where a start of --broker would, and zeroes what follows, so that it cannot
-    reappear. A start examines only the end of the log. Once it has truncated the log, the next start examines
-    an earlier part, so a second run may truncate the log again, as that start would. The plan warns of this.
+    reappear. A start examines only the end of the log. After it has cut the log, the next start examines an
+    earlier part and may cut again, and so may a second run of --mode broker; the plan warns of it.
 
     Queues in RocksDB are predicted for 5.3 and 5.4, because 4.9 has none. If something is wrong with them,
     one new database is built for all (extra rocksdb). The same is true of an index in RocksDB. Of a store
@@ -95,8 +95,8 @@ def recover(
     File sizes are detected from existing files. If all queues or the index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
-    files. Sound units keep the delivery times of delayed messages. For lost units the delays come from
-    --broker-conf, else from the other units of the level; the plan says how many messages get the default.
+    files. Sound queues keep when delayed messages are due; for the others the delay of each level comes from
+    --broker-conf, else from other messages of that level, and the plan counts those that get the default.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was

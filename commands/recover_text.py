@@ -316,12 +316,7 @@ def _lost_lines(found: Row, save: str | None, explain: str | None) -> Iterator[s
     if not lost:
         return
     yield ""
-    seen = ""
-    if any(row["fate"] == "filled" for row in lost):
-        seen = (
-            "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each, and should ignore it"
-        )
-    yield f"{'lost already':<13}{_lost_text(found)}{seen}"
+    yield f"{'lost already':<13}{_lost_text(found)}{''.join(_fates(lost))}"
     few = len(lost) <= LOST_SHOWN
     rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if few else (_lost_by_topic(lost), _LOST_BY_TOPIC)
     shown = [
@@ -393,6 +388,8 @@ def _remains_lines(partial: Sequence[Row], explain: str | None) -> Iterator[str]
         yield f"{'save first':<13}{explain} --explain {place} --body hex --json > damaged-{place}.json"
     if explain is not None and len(partial) > _SAVED_SHOWN:
         yield f"{'':<13}and so on with the other offsets"
+    if explain is not None and partial:
+        yield f"{'':<13}after --apply, rmqtool append can store what is left as a new message"
 
 
 def _whole_lines(readable: Sequence[Row], save: str | None) -> Iterator[str]:
@@ -441,6 +438,19 @@ def _lost_text(found: Row) -> str:
     if unknown:
         parts.append(f"{counted(unknown, 'place')} of the log with unknown messages")
     return " and ".join(parts)
+
+
+def _fates(lost: Sequence[Row]) -> Iterator[str]:
+    """Yield what consumers see of lost messages, each part after a semicolon."""
+    filled = sum(row["count"] for row in lost if row["fate"] == "filled")
+    cut = sum(row["count"] for row in lost if row["fate"] == "cut")
+    if filled:
+        instead = "each" if not cut else f"{filled} of them"
+        yield f"; subscribers to * receive a message tagged RMQTOOL_FILLER instead of {instead}, and should"
+        yield " ignore it"
+    if cut:
+        of = cut if filled else "all"
+        yield f"; the queue offsets of {of} are given to the next messages of their queues"
 
 
 def _change_lines(found: Row) -> Iterator[str]:

@@ -119,7 +119,10 @@ def verify(
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
-        texts += _next_texts(opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded)
+        texts += _next_texts(
+            opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded,
+            has_cures=writer.shows_text and severity != "error",
+        )  # fmt: skip
     for text in texts:
         writer.note(text)
     return worst_exit_code(*seen.exit_codes)
@@ -219,10 +222,12 @@ def _next_texts(
     present: dict[str, Problem],
     *,
     is_unbounded: bool,
+    has_cures: bool,
 ) -> Iterator[str]:
     """Yield the command to run next, or what no command repairs and what that means.
 
-    `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read.
+    `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read;
+    `has_cures` is whether the findings were shown with what to do about warnings.
     """
     layout = opened.layout
     is_store = layout.kind == "store"
@@ -263,7 +268,7 @@ def _next_texts(
     if stays:
         yield "recover cannot repair what is left; a broker may be started:"
     for each in stays:
-        by_hand = f". To repair it, {each.repair}" if each.repair else ""
+        by_hand = f". To repair it, {each.repair}" if each.repair and not has_cures else ""
         yield f"{each.code}: {each.reaction}{by_hand}"
 
 

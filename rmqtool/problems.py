@@ -128,6 +128,10 @@ LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitl
 """What to ask first where a store has queues or an index, but no commit log."""
 NEEDS_STORE = "a repair needs the whole store"
 """What to do about damage of a part of a store that a command repairs."""
+COPY_TOPICS = (
+    "copy the file to config/ from a backup, from the host that the store came from, or from a slave, while the broker"
+    " is stopped"
+)
 COPY_CONFIG = (
     "while the broker is stopped, copy the file to config/ from a backup, from the host that the store came from, or"
     " from a slave; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"
@@ -313,7 +317,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF05", "delay offset beyond queue", "warning", "the offset of a delay level is outside its queue",
             "moves it into the range of the queue at the next start", _MOVE_OFFSET, "ScheduleMessageService#correctDelayOffset"),
     Problem("CF06", "topics missing", "warning", "topics.json and its .bak are missing",
-            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from the log",
+            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from the log, without topics that have no messages; it is better to " + COPY_TOPICS,
             "TopicConfigManager#decode"),
     Problem("CF07", "delay offsets missing", "warning", "delayOffset.json and its .bak are missing, but delayed messages are stored",
             "delivers every stored delayed message again",
@@ -324,7 +328,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "ConsumerOffsetManager#queryOffset"),
     Problem("CF09", "groups missing", "warning", "subscriptionGroup.json and its .bak are missing, but there were consumer groups",
             "creates groups with default settings when they connect; with autoCreateSubscriptionGroup=false none can consume",
-            COPY_CONFIG + "; without one, create the groups (mqadmin updateSubGroup)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
+            COPY_CONFIG + "; without one, create the groups, which rmqtool stats STORE --by group names (mqadmin updateSubGroup)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
     Problem("CF10", "offsets replaced", "warning", "consumerOffset.json has a larger version than the committed offsets in RocksDB, which are others",
             "takes the offsets of the file alone; groups that only RocksDB has begin at their consumeFromWhere", "move consumerOffset.json and its .bak away while the broker is stopped, unless the file is newer", "RocksDBConsumerOffsetManager#merge, ConsumerOffsetManager#decode"),
     # timer, epoch, compaction

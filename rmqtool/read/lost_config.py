@@ -89,6 +89,18 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         yield _lost("CF09", layout, GROUPS_FILE, len(groups))
 
 
+def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
+    """CF06: topics.json is lost with its .bak, or its database is, though `topics` topics have messages."""
+    if not topics or not _has_config(layout) or not has_no_content(layout, TOPICS):
+        return
+    place = database_of(layout, TOPICS)
+    found = finding("CF06", place or f"config/{TOPICS}", topics=topics)
+    how = how_lost(layout, TOPICS)
+    if place is not None:
+        how = f"{database_is_missing(layout, TOPICS)}: all topics are lost"
+    yield with_cure(replace(found, message=how), layout, TOPICS)
+
+
 def is_folder_lost(layout: StoreLayout) -> bool:
     """Whether no file is left in config/ of a store that a broker has used: the whole folder was lost."""
     return _has_config(layout) and not layout.config and _is_of_a_broker(layout)
@@ -180,7 +192,7 @@ def with_cure(found: Finding, layout: StoreLayout, name: str) -> Finding:
                 " resetOffsetByTime: rmqtool reset-offset does not write RocksDB"
             )
         if found.problem.code == "CF09":
-            without = "create the groups (mqadmin updateSubGroup)"
+            without = "create the groups, which rmqtool stats STORE --by group names (mqadmin updateSubGroup)"
         repair = f"while the broker is stopped, {copied}; without one, {without}"
     return replace(found, problem=replace(found.problem, repair=repair))
 

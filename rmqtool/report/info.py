@@ -26,7 +26,7 @@ from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
 from rmqtool.read.known_topics import topic_names
-from rmqtool.read.lost_config import is_folder_lost, lost_config
+from rmqtool.read.lost_config import is_folder_lost, lost_config, lost_topics
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.report.dump.timer import compaction_rows
@@ -180,6 +180,7 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
     messages: dict[str, int] = {}
     for (topic, _), span in spans.items():
         messages[topic] = messages.get(topic, 0) + span.messages
+    yield from lost_topics(store.layout, len(messages))
     yield from lost_config(store.layout, messages)
 
 

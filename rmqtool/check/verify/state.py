@@ -22,12 +22,8 @@ from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import (
-    database_is_missing,
-    database_of,
-    has_no_content,
-    how_lost,
     lost_config,
-    with_cure,
+    lost_topics,
 )
 from rmqtool.storage.open_files import reading
 
@@ -188,19 +184,9 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
-    if any(part.what == "config" for part in context.layout.unsupported):
-        return
-    if "config" in context.layout.unreadable_parts:
-        return
     document = documents.get("topics.json")
     if document is None:
-        if context.topics and has_no_content(context.layout, "topics.json"):
-            place = database_of(context.layout, "topics.json")
-            found = finding("CF06", place or "config/topics.json", topics=len(context.topics))
-            how = how_lost(context.layout, "topics.json")
-            if place is not None:
-                how = f"{database_is_missing(context.layout, 'topics.json')}: all topics are lost"
-            yield with_cure(replace(found, message=how), context.layout, "topics.json")
+        yield from lost_topics(context.layout, len(context.topics))
         return
     try:
         known = config_json.topics(document)

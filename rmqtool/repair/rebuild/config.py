@@ -37,7 +37,8 @@ _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
 _REASON = "topics and numbers of queues as log and queues show"
 _NOT_SHOWN = (
     "the new topics.json lacks topics without messages; order, permissions and filter type (MULTI_TAG) of the"
-    " others are the defaults, because neither log nor queues show them. Compare it with your notes, and"
+    " others are the defaults, because neither log nor queues show them. A copy of the old file, from a"
+    " backup, the old host or a slave, is better; without one, compare the new file with your notes, and"
     " create missing topics before their producers start"
 )
 _NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)

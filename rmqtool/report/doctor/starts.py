@@ -141,6 +141,6 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
         yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
     if found.messages_unreachable:
         count = found.messages_unreachable
-        what = "1 message without a unit in its" if count == 1 else f"{count} messages without units in their"
-        message = f"leaves {what} queue"
-        yield "start_leaves_messages", "consumequeue", message, "no consumer ever receives these messages"
+        what = "1 message" if count == 1 else f"{count} messages"
+        message = f"leaves {what} that no consumer ever receives: the queue lacks units for them"
+        yield "start_leaves_messages", "consumequeue", message, "these messages stay in the log unread"

@@ -250,7 +250,7 @@ def test_doctor_says_what_is_lost_already(torn_copy: Path, capfd: Capture) -> No
     assert (
         "20 messages (6 of pubTopicEight, 4 of a%b-c_pub, 4 of pub-Topic_Four and 6 of 2 more topics)" in text
     )
-    assert "are already lost. A start of 5.4 loses nothing more." in text
+    assert "are damaged or already lost. A start of 5.4 loses nothing more." in text
     _, out, _ = run(capfd, "doctor", torn_copy, "--format", "json")
     assert sum(each["messages"] for each in json.loads(out)["lost"]) == 20
     assert run(capfd, "recover", torn_copy, "--apply")[0] == 0
@@ -377,7 +377,8 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     found = json.loads(out)
     _, out, _ = run(capfd, "recover", root)
     queues = len({(row["topic"], row["queue_id"]) for row in found["lost"]})
-    assert f"lost already {found['lost_messages']} messages of {queues} queues\n" in out
+    given = "the queue offsets of all are given to the next messages of their queues"
+    assert f"lost already {found['lost_messages']} messages of {queues} queues; {given}\n" in out
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
     assert header.split() == ["topic", "queues", "messages", "first_offset", "from_time"]
