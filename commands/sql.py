@@ -21,6 +21,7 @@ from rmqtool.commands.finding_report import (
     report_unknown,
 )
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.interrupts import entering
 from rmqtool.errors import EXIT_OK, InputError, UsageError, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.output import Output
@@ -216,7 +217,7 @@ def _queries(
     names = broker_names([str(each) for each in paths], conf)
     with ExitStack() as stack:
         opened = [stack.enter_context(store.but(store=each).open(quiet=shown.quiet)) for each in paths]
-        running = stack.enter_context(session(memory, jobs))
+        running = stack.enter_context(entering(lambda: session(memory, jobs)))
         for each in opened:
             path = each.location.path
             if not each.layout.has_messages:

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -510,6 +511,23 @@ def test_a_query_without_end_is_interrupted(cases: Library, tmp_path: Path, sql:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in errors
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_interrupt_just_after_the_temporary_folder_was_made(
+    run: Run, cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed all the same."""
+    make = tempfile.mkdtemp
+
+    def interrupted(*arguments: Any) -> str:
+        folder = make(*arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return folder
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    assert run(cases.path(REAL), "SELECT 1").code == 130
     assert not any(tmp_path.iterdir())
 
 
