@@ -60,9 +60,8 @@ def check_keys(keys: Sequence[str]) -> tuple[PartitionKey, ...]:
     """The keys of `--partition-by`. Raises UsageError for unknown and repeated keys."""
     known = tuple(key for key in PARTITION_KEYS if key in keys)
     if set(keys) - set(known) or len(set(keys)) < len(keys) or not keys:
-        raise UsageError(
-            f"--partition-by {','.join(keys)}: it is a list of {', '.join(PARTITION_KEYS)}, each once"
-        )
+        topic, date = PARTITION_KEYS
+        raise UsageError(f"--partition-by {','.join(keys)}: it must be {topic}, {date} or {topic},{date}")
     return tuple(key for key in keys if key in known)
 
 
