@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _OFFSET = pattern(r"[0-9]{1,19}", re.ASCII)
-_PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", re.ASCII)
+_PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)(%?)", re.ASCII)
 
 Broker = Annotated[
     list[str] | None,
@@ -268,7 +268,9 @@ def _free_space(text: str) -> tuple[int | None, float | None]:
 def _percent(name: str, text: str) -> float:
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) if match is not None else 0
-    if not 0 < value < 100:
+    # 0.92 may be meant as a ratio, as in broker.conf.
+    is_clear = match is not None and (match[2] == "%" or value >= 1)
+    if not is_clear or not 0 < value < 100:
         raise UsageError(f"{name} {text} is not a percentage", hint="give one such as 92%")
     return value / 100
 

@@ -885,6 +885,16 @@ def test_free_space_without_a_unit_is_refused(
     for option in ("--until-free", "--disk-used"):
         assert main(["expire", str(root), "--at", str(now), f"{option}={text}"]) == 2
         assert option in capsys.readouterr().err or text == "much"
+    assert main(["expire", str(root), "--at", str(now), "--disk-used", "0.92"]) == 2  # a ratio?
+    assert "--disk-used 0.92 is not a percentage" in capsys.readouterr().err
+
+
+def test_disk_used_needs_no_percent_sign(run: Run, store: tuple[Path, int]) -> None:
+    root, now = store
+    plain, percent = (
+        run(root, "--at", now, "--disk-used", value)[1]["disk_used_ratio"] for value in ("92.5", "92.5%")
+    )
+    assert plain == percent == 0.925  # noqa: PLR2004
 
 
 def test_a_disk_that_were_full(
