@@ -547,12 +547,20 @@ def is_unreached(row: Row) -> bool:
 def of_topics_without_groups(messages: Mapping[str, int]) -> Iterator[str]:
     """Say of which traced messages no group has an offset for the topic; the reason -> how many."""
     for reason, count in messages.items():
-        text = f"{reason} ({counted(count, 'message')})"
-        if not reason.rpartition(" ")[2].startswith(RETRY_PREFIX):  # retry topics are not broadcast
-            text += "; broadcasting consumers read without one, so that the store does not show who has read"
+        them = "it" if count == 1 else "them"
+        is_retry = reason.rpartition(" ")[2].startswith(RETRY_PREFIX)  # not broadcast, and of one group
+        who = "its group has not" if is_retry else "no group in clustering mode has"
+        text = f"{reason} ({counted(count, 'message')}): {who} consumed {them}, {_UNLESS}"
+        if not is_retry:
+            text += (
+                "; broadcasting consumers keep their offsets themselves, so the store cannot show whether one"
+                f" has read {them}"
+            )
         yield text
 
 
+# Consumers commit every 5 s (persistConsumerOffsetInterval), not with each message.
+_UNLESS = "unless it had not committed yet or was deleted with its offsets"
 _NO_STEPS = ("group", "sent", "consumed", "transaction_end")
 _VISIBLE = ("stored", "committed", "delayed_delivered", "timer_delivered")
 GROUP_STATES = {

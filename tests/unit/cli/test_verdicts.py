@@ -867,7 +867,7 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     assert "stored" in out and not [line for line in out.splitlines() if line.startswith("group ")]
     assert (out + err).count("no group has an offset for topic pubOrder") == 1
     _, out, err = run(capfd, "lookup", root, "--key", "ORDER_1", "--trace")
-    assert err.count("no group has an offset for topic pubOrder (15 messages); broadcasting") == 1
+    assert err.count("no group has an offset for topic pubOrder (15 messages): no group in clustering") == 1
     assert err.count("no group has an offset") == 1
     _, out, err = run(capfd, "lookup", root, "--key", "rty0", "--trace")
     assert out.count("gave up after 2 attempts") == 2 and err.count("gave up: dead letter queue of ") == 2
@@ -932,11 +932,15 @@ def test_a_short_log_file_puts_at_stake_what_it_lacks(
 
 
 def test_nobody_broadcasts_a_retry_topic() -> None:
-    """That no offset shows who has read is said only of topics that broadcasting consumers can read."""
+    """Broadcasting consumers are mentioned only of topics that they can read."""
     reason = "no group has an offset for topic "
     plain, retry = of_topics_without_groups({f"{reason}Orders": 2, f"{reason}%RETRY%g": 1})
-    assert plain.startswith(f"{reason}Orders (2 messages); broadcasting consumers read without one")
-    assert retry == f"{reason}%RETRY%g (1 message)"
+    unless = "unless it had not committed yet or was deleted with its offsets"
+    assert plain == (
+        f"{reason}Orders (2 messages): no group in clustering mode has consumed them, {unless}; broadcasting"
+        " consumers keep their offsets themselves, so the store cannot show whether one has read them"
+    )
+    assert retry == f"{reason}%RETRY%g (1 message): its group has not consumed it, {unless}"
 
 
 def test_a_structure_is_not_selected_with_limit(cases: Library, capfd: Capture) -> None:
