@@ -328,13 +328,14 @@ class Output:
         return count
 
     @staticmethod
-    def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    def table_lines(rows: Sequence[Row], columns: Sequence[str], indent: str = "") -> list[str]:
         """The lines of a small table inside the text of an object."""
         if not rows:
             return []
-        table = Table(columns, width=shutil.get_terminal_size().columns if _is_terminal() else None)
-        lines: list[str] = [*map(TableLine, table.lines(rows))]
-        return [*lines, f"(times are of {table.shared})"] if table.shared else lines
+        width = shutil.get_terminal_size().columns - len(indent) if _is_terminal() else None
+        table = Table(columns, width=width)
+        lines: list[str] = [TableLine(f"{indent}{line}") for line in table.lines(rows)]
+        return [*lines, f"{indent}(times are of {table.shared})"] if table.shared else lines
 
     @contextmanager
     def _paged(self) -> Iterator[None]:
@@ -682,7 +683,7 @@ def _text_lines(value: Row, indent: str = "") -> Iterator[str]:
             yield from _text_lines(item, indent + "  ")
         else:
             columns = tuple(dict.fromkeys(key for row in item for key in row))
-            yield from (f"{indent}  {line}" for line in Table(columns).lines(item))
+            yield from Output.table_lines(item, columns, indent + "  ")
 
 
 def _is_nested(value: object) -> bool:

@@ -59,6 +59,7 @@ _WHOLE = ("kind", "status", "severity", "problem")  # words from a short list
 _WHOLE_MOST = 24
 _GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
 _CONTINUES = ("message", "reason", "result", "state")  # sentences: broken between words, not cut
+_PATHS = ("path", "file")
 _ENDS_DIFFER = ("uniq_key", "offset_msg_id")  # of one producer they begin alike: they lose their beginning
 _STAY = (
     "problem", "severity", "kind", "status", "topic", "group", "count", "messages", "lag_messages",
@@ -66,7 +67,7 @@ _STAY = (
 )  # the last to be left out, after the first column  # fmt: skip
 _TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
 _MIDNIGHT = pattern(r"T00:00:00\.000")
-_ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
+_ZEROS = pattern(r"(?<=[/-])0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
 _SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
@@ -536,7 +537,7 @@ def _cut_middle(text: str, limit: int) -> str:
 
 
 _CUTS = {
-    "path": _cut_path,
+    **dict.fromkeys(_PATHS, _cut_path),
     **dict.fromkeys(_ENDS_DIFFER, _cut_start),
     **dict.fromkeys(_NAMES, _cut_middle),
 }

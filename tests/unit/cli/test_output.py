@@ -224,6 +224,25 @@ def test_a_narrow_terminal_gets_fewer_columns(
     assert widths_on_terminal(rows, 3, monkeypatch)[0].splitlines()[-1].strip() == "2"
 
 
+def test_a_table_inside_an_object_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths lose the zeros of their names, then their middle; elsewhere they are whole."""
+    names = [
+        f"/data/exports/2026/{folder}/topic=T{n}/date=2026-11-21/messages-{n:020}.parquet"
+        for n, folder in enumerate(("orders", "returned-orders-of-all-customers"))
+    ]
+    row = {"messages": 7, "files": [{"file": name, "messages": 7, "bytes": 12252} for name in names]}
+
+    def write() -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        Output().write_object(row)
+
+    text = on_terminal(write, monkeypatch)
+    assert max(map(wcswidth, text.splitlines())) == 80
+    assert "/orders/topic=T0/date=2026-11-21/messages-…0.parquet " in text
+    assert "/topic=T1/date=2026-11-21/messages-…1.parquet " in text
+    assert text.count(" 12252\n") == 2  # noqa: PLR2004
+
+
 _LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
