@@ -431,7 +431,7 @@ class _Task:
 
     def _messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         from rmqtool.read.hits import SearchReport
-        from rmqtool.read.lookup_request import FIELDS, table_fields
+        from rmqtool.read.lookup_request import FIELDS, table_fields, typed_values
 
         looked = SearchReport()
         seen = _Damage(self.writer)
@@ -446,7 +446,8 @@ class _Task:
             else:
                 rows = self._rows(request, form, seen, looked, filled, stack)
                 rows = chain(rows, filled.rows(form, stack.close))
-                count = self.writer.write_rows(rows, FIELDS, table_fields(request))
+                typed = typed_values(request)
+                count = self.writer.write_rows(rows, FIELDS, table_fields(request), typed=typed)
                 count -= len(filled.records)
         self._has_fillers = filled.has_ranges
         code = self._ending(request, looked, filled.left, count)

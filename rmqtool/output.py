@@ -214,6 +214,7 @@ class Output:
         columns: Sequence[str],
         table: Headings | None = None,
         block: Block | None = None,
+        typed: Mapping[str, str] | None = None,
     ) -> int:
         """Writes rows as they come; returns how many.
 
@@ -225,6 +226,7 @@ class Output:
             columns: every name that a row may have, in order.
             table: the columns of a table, if all would be too many to read.
             block: shows rows as text if neither a format nor fields are requested: for rows with sentences.
+            typed: as for `Table`.
 
         If `rows` raises or is interrupted, the output is complete up to there. Raises UsageError for an
         unknown field before anything is read. For `--fields help` see `check_fields`.
@@ -234,15 +236,16 @@ class Output:
             with _ending_with_the_reader(), self._paged():
                 return self._blocks(rows, block)
         if self._changes:
-            return self._written(rows, columns, table)
+            return self._written(rows, columns, table, typed)
         with _ending_with_the_reader():
-            return self._written(rows, columns, table)
+            return self._written(rows, columns, table, typed)
 
     def _written(
         self,
         rows: Iterable[Row | TextLines | TextColumns | None],
         columns: Sequence[str],
         table: Headings | None,
+        typed: Mapping[str, str] | None,
     ) -> int:
         format = self.chosen_format
         if self._template is not None:
@@ -253,7 +256,7 @@ class Output:
             return self._separated(rows, self.fields or columns, format)
         if format == "table":
             with self._paged():
-                return self._table(rows, self.fields or table or columns, columns)
+                return self._table(rows, self.fields or table or columns, columns, typed)
         return self._json_rows(map(_single, rows), array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
@@ -476,7 +479,11 @@ class Output:
         return count
 
     def _table(
-        self, rows: Iterable[Row | TextLines | TextColumns | None], columns: Headings, known: Sequence[str]
+        self,
+        rows: Iterable[Row | TextLines | TextColumns | None],
+        columns: Headings,
+        known: Sequence[str],
+        typed: Mapping[str, str] | None,
     ) -> int:
         """Write a table of `columns`. The note of those left out names only what --fields takes: `known`."""
         table: Table | None = None
@@ -490,7 +497,7 @@ class Output:
                 else:
                     if block:
                         ready, block = block, []
-                        table = self._write_block(table, ready, columns)
+                        table = self._write_block(table, ready, columns, typed)
                     from rmqtool.table_columns import ColumnLines
 
                     assert table is not None
@@ -507,10 +514,10 @@ class Output:
                 if block and (late or len(block) == TABLE_BLOCK_ROWS):
                     # Emptied before it is written: after an interrupt in between it must not be shown twice.
                     ready, block = block, []
-                    table = self._write_block(table, ready, columns)
+                    table = self._write_block(table, ready, columns, typed)
         finally:
             if block:
-                table = self._write_block(table, block, columns)
+                table = self._write_block(table, block, columns, typed)
             self._flush()
             if table is not None and table.shared:
                 self.note(f"rmqtool: times are of {table.shared}")
@@ -521,11 +528,17 @@ class Output:
                 self.note(f"rmqtool: the terminal is too narrow for {names}; --fields chooses columns")
         return count
 
-    def _write_block(self, table: Table | None, block: Sequence[Row], columns: Headings) -> Table:
+    def _write_block(
+        self,
+        table: Table | None,
+        block: Sequence[Row],
+        columns: Headings,
+        typed: Mapping[str, str] | None,
+    ) -> Table:
         if table is None:
             headings = columns(block) if callable(columns) else columns
             width = shutil.get_terminal_size().columns if self._terminal else None
-            table = Table(headings, colour=self._colour, width=width, sought=self._sought)
+            table = Table(headings, colour=self._colour, width=width, sought=self._sought, typed=typed)
         self._write("".join(line + "\n" for line in table.lines(block)))
         self._flush()
         return table

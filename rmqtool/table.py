@@ -4,7 +4,7 @@ A line is never wider than the terminal, because a wrapped line is hard to read.
 in this order:
 
     1. times lose what all of them share, the zone and then the date: `shared` has it. Columns of _ALIKE that
-       say the same in each row are left out: `alike` has what they say
+       say the same in each row are left out, and those that repeat what was typed: `alike` has what they say
     2. headers break at their underscores
     3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
        from the right and those of _STAY last, then those of _FIRST_TO_GO, in its order
@@ -16,21 +16,21 @@ in this order:
 
 A text's room is TEXT_ROOM columns; names of topics and groups have more, up to NAME_ROOM, where different
 names would be cut to the same text. Numbers, times, hex and states are never cut, paths and names in their
-middle, unique keys at their start. Only this file uses
-tabulate and wcwidth, and loads them for texts that are not ASCII: loading them takes a fifth of the start
-of `info`.
+middle, unique keys at their start. The table of a look-up keeps physical_offset, which the next commands
+take. Only this file uses tabulate and wcwidth, and loads them for texts that are not ASCII: loading them
+takes a fifth of the start of `info`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Protocol, SupportsInt
 
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import Row, field_value, plain_text
-from rmqtool.terminal import escape
+from rmqtool.terminal import counted, escape
 
 Heading = str | tuple[str, ...]
 """A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
@@ -52,7 +52,9 @@ _FIRST_TO_GO = (
     "duration_p50_ms", "lag_bytes", "body_max_bytes", "messages_per_s", "skipped_messages",
     "again_messages", "committed_offset", "max_offset",
 )  # fmt: skip
+_PLACE = "physical_offset"
 _ALIKE = ("found_by", "matched")
+_ALIKE_SHOWN = 3
 _SAYS_NOTHING = {"status": {"ok"}, "lost_messages": {"0", ""}, "overdue": {"0", ""}}
 _NAMES = ("topic", "group", "name", "consumer_group")  # that people must tell apart
 _WHOLE = ("kind", "status", "severity", "problem")  # words from a short list
@@ -89,6 +91,8 @@ class Table:
         colour: whether the header and severities have a colour.
         width: columns of the terminal; None: nothing is cut.
         sought: where in a body the text that was searched for begins and ends; a body is cut around it.
+        typed: of a look-up, the value that was typed, by the column that shows it; empty if there is none.
+            None for other tables.
     """
 
     def __init__(
@@ -98,13 +102,18 @@ class Table:
         colour: bool = False,
         width: int | None = None,
         sought: Sought | None = None,
+        typed: Mapping[str, str] | None = None,
     ) -> None:
         self._columns = [_Column(each) for each in columns]
         self._colour = colour
         self._width = width
         self._sought = sought
+        self._is_look_up = typed is not None
+        self._first_to_go = [name for name in _FIRST_TO_GO if not (self._is_look_up and name == _PLACE)]
+        self._typed = {name: escape(text) for name, text in (typed or {}).items()}
         for column in self._columns:
             column.is_sought = sought is not None and column.header == "body"
+            column.stays = column.header in _STAY or (self._is_look_up and column.header == _PLACE)
         self._started = False
         self.left_out: tuple[str, ...] = ()
         self.shared: str | None = None
@@ -130,7 +139,7 @@ class Table:
 
     def said_of_all(self) -> list[str]:
         """What the columns say that are not shown, because they say the same in each row."""
-        return [f"{name} is {' or '.join(texts)}" for name, texts in self.alike.items() if any(texts)]
+        return [f"{name} is {_one_of(texts)}" for name, texts in self.alike.items() if any(texts)]
 
     def block(self, cells: CellBlock) -> Iterator[memoryview]:
         """The lines of later blocks of a table that is as wide as it needs to be, in pieces."""
@@ -205,7 +214,7 @@ class Table:
 
     def _order_to_go(self, column: _Column) -> tuple[int, bool, int]:
         """Which column is left out first."""
-        return column.rank, column.header not in _FIRST_TO_GO, -self._columns.index(column)
+        return column.rank, column.header not in self._first_to_go, -self._columns.index(column)
 
     def _give_way(self, width: int) -> None:
         """Saves columns of the terminal where no text loses anything: the first three steps."""
@@ -219,7 +228,7 @@ class Table:
                     column.pieces = column.header.split("_")
                 column.width = column.natural
         empty = sorted((each for each in self._columns[:0:-1] if each.is_empty), key=lambda each: each.rank)
-        for name in (*(each.header for each in empty), *_FIRST_TO_GO):
+        for name in (*(each.header for each in empty), *self._first_to_go):
             for column in [each for each in self._columns if each.header == name]:
                 if self._is_narrow(width):
                     self._leave_out(column)
@@ -253,9 +262,11 @@ class Table:
 
     def _take_alike(self, width: int) -> None:
         """Takes out columns that say the same in each row; what later blocks say is added to `alike`."""
-        for column in [each for each in self._columns if each.header in _ALIKE]:
+        for column in [*self._columns]:
             texts = set(column.texts)
-            is_alike = len(column.texts) > 1 and len(texts) == 1 and len(self._columns) > 1
+            is_alike = column.header in _ALIKE and (len(column.texts) > 1 or self._is_look_up)
+            is_typed = texts == {self._typed.get(column.header)}
+            is_alike = (is_alike or is_typed) and len(texts) == 1 and len(self._columns) > 1
             if is_alike and self._is_narrow(width, whole=True):
                 self._columns.remove(column)
                 self._alike.append(column)
@@ -367,6 +378,7 @@ class _Column:
         self.width = 0
         self.squeeze = 0
         self.is_sought = False
+        self.stays = False
 
     @property
     def is_text(self) -> bool:
@@ -383,7 +395,7 @@ class _Column:
         """The order in which columns are left out."""
         if self.header in _GIVE_WAY and not self.is_sought:
             return 0
-        return 2 if self.header in _STAY or self.is_sought else 1
+        return 2 if self.stays or self.is_sought else 1
 
     @property
     def natural(self) -> int:
@@ -470,6 +482,11 @@ def _text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
     return escape(plain_text(value))
+
+
+def _one_of(texts: Sequence[str]) -> str:
+    rest = len(texts) - _ALIKE_SHOWN
+    return " or ".join([*texts[:_ALIKE_SHOWN], *([counted(rest, "other")] if rest > 0 else ())])
 
 
 def coloured(text: str) -> str:

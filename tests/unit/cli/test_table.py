@@ -286,6 +286,18 @@ def test_a_column_that_says_the_same_in_each_row_makes_room() -> None:
     assert wide.lines(rows)[0].split() == ["found_by", "topic"] and not wide.alike
 
 
+def test_a_look_up_does_not_repeat_what_was_typed() -> None:
+    """In one row too; a later block with more keys is mentioned, however many it has."""
+    row = {"physical_offset": 4096, "keys": ["K", "L"], "tags": "t" * 30, "body": "b" * 200}
+    table = Table(tuple(row), width=60, typed={"keys": "K"})
+    assert table.lines([row])[0].split() == ["physical", "keys", "tags", "body"] and not table.alike
+    table = Table(tuple(row), width=60, typed={"keys": "K"})
+    assert table.lines([row | {"keys": ["K"]}])[0].split() == ["physical", "tags", "body"]
+    assert table.said_of_all() == ["keys is K"]
+    table.lines([row | {"keys": ["K", str(n)]} for n in range(9)])
+    assert table.said_of_all() == ["keys is K or K, 0 or K, 1 or 7 others"]
+
+
 def test_a_body_keeps_its_room_beside_long_tags() -> None:
     """Names of topics stay whole for both."""
     row = {"topic": "t" * 20, "tags": "g" * 60, "body": "b" * 60}

@@ -586,6 +586,31 @@ def test_a_table_is_not_as_wide_as_the_longest_body(cases: Library, lookup: Look
     assert head.endswith("  body") and len(rule) < 300 and max(map(len, rows)) > 60_000  # noqa: PLR2004
 
 
+def test_a_narrow_table_keeps_the_place_and_not_what_was_typed(
+    cases: Library, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next commands take physical_offset; a key or tag that each row repeats makes room for it."""
+    monkeypatch.setattr("rmqtool.output._is_terminal", lambda: True)
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("COLUMNS", "80")
+    store = cases.path("ok_497_clean")
+    names = "physical topic queue queue store tags keys body".split()
+    for words, hidden in (
+        (["ORDER_5"], {"keys": "ORDER_5"}), (["--key", "ORDER_5", "--max", "1"], {"keys": "ORDER_5"}),
+        (["--key", "ORDER_5", "--key", "ORDER_6"], {}), (["--tag", "poison"], {"tags": "poison"}),
+        (["--offset", "299"], {"physical_offset": "299"}), (["--offset", "0", "--offset", "299"], {}),
+        (["--topic", "pubOrder", "--queue", "1", "--queue-offset", "4"], {"queue_offset": "4"}),
+    ):  # fmt: skip
+        found = lookup(store, *words, "--format", "table")
+        out, err = found.out.decode(), found.err
+        shown = [*names]
+        for name, text in hidden.items():
+            shown.remove(name.split("_")[0])
+            assert f"{name} is {text}" in " ".join(err.split())
+        assert out.splitlines()[0].replace("\x1b[1m", "").split() == shown, words
+        assert "physical_offset" not in err.partition("too narrow")[2]
+
+
 def test_an_id_of_another_host_and_a_value_inside_a_batch(cases: Library, lookup: Lookup) -> None:
     """The id leads to the record only if no message has it as a key; tags are those of the message inside."""
     store = cases.path(CLEAN)
