@@ -33,8 +33,9 @@ from rmqtool.terminal import ProgressBar, counted, format_size
 from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
+    from rmqtool.read.store import Store
     from rmqtool.write.ingest.append import DryRun
-    from rmqtool.write.ingest.reader import Input
+    from rmqtool.write.ingest.reader import Input, Look
     from rmqtool.write.ingest.rows import RowError
     from rmqtool.write.options import WriteOptions
     from rmqtool.write.put_result import PutResult
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from rmqtool.write.table.appender import TableResult
 
 _LINES = 20  # invalid rows that are reported one by one
-
-
 _DEFAULT_QUEUES = 4
 COLUMNS = (
     "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
@@ -493,10 +492,8 @@ class _Task:
         started = time.monotonic()
         with self._input() as source, ExitStack() as afterwards, self._appending(source) as writer:
             source.complete = QueueChoice(writer, self._options.queue_by).of_batch
-            appender = InputAppender(
-                writer, source, self._options.on_error, self._report,
-                lambda text: self._output.note(f"rmqtool: {text}"),
-            )  # fmt: skip
+            look = self._look(writer.read)
+            appender = InputAppender(writer, source, self._options.on_error, self._report, look)
             self._last_row = appender.last_row
             afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
             appender.append()
@@ -510,13 +507,9 @@ class _Task:
         chosen = self._options
         counts: Counter[str] = Counter()
         with self._input() as source, self._appending(source) as writer:
+            messages = uninterrupted(source.messages(self._look(writer.read)))
             results = put_each(
-                writer,
-                uninterrupted(source.messages()),
-                chosen.queue_by,
-                chosen.on_error,
-                self._report,
-                self._changed,
+                writer, messages, chosen.queue_by, chosen.on_error, self._report, self._changed
             )
             try:
                 self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
@@ -532,8 +525,9 @@ class _Task:
         with self._input() as source:
             checker = self._dry_run()
             source.rules = replace(source.rules, profile=checker.options.profile)
+            messages = source.messages(self._look(lambda: self._store.open(quiet=True)))
             for _ in put_each(
-                checker, source.messages(), chosen.queue_by, chosen.on_error, self._report, self._changed
+                checker, messages, chosen.queue_by, chosen.on_error, self._report, self._changed
             ):
                 count += 1
         self._note_stored(checker.counts, source)
@@ -742,6 +736,15 @@ class _Task:
             last = number
             counts[result.topic] += 1
             yield {"row": number, **result.row(self._zone)}
+
+    def _look(self, open_store: Callable[[], Store]) -> Look | None:
+        """Return what notes that the store already has the first rows; None for a new store."""
+        from rmqtool.write.ingest.append import KnownRows
+
+        if self._options.create:
+            return None
+        line = None if self._options.dry_run else self._store.command("stats", "--duplicates")
+        return KnownRows(open_store, lambda text: self._output.note(f"rmqtool: {text}"), line).look
 
     def _note_stored(self, counts: Counter[str], source: Input) -> None:
         """Note the half messages and op records that are stored, by topic, and the fillers left out."""

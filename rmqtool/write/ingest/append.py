@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from rmqtool.command_line import on_store
 from rmqtool.errors import IllegalMessageError, RefusedError, RmqtoolError, StoreInUseError, UnwritableError
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text
@@ -19,7 +18,7 @@ from rmqtool.index.index_file import open_index_files
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.profile import profile_named
 from rmqtool.write import opening
-from rmqtool.write.ingest.reader import Input, OnError, row_error
+from rmqtool.write.ingest.reader import Input, Look, OnError, row_error
 from rmqtool.write.ingest.rows import RowError
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.message import NewMessage
@@ -120,7 +119,7 @@ class InputAppender:
         source: Input,
         on_error: OnError,
         report: Callable[[RowError], None],
-        note: Callable[[str], None] | None = None,
+        look: Look | None = None,
     ) -> None:
         """Prepare for `append`.
 
@@ -129,13 +128,12 @@ class InputAppender:
             source: the input, with the same `on_error` and `report`; `QueueChoice.of_batch` completes it.
             on_error: what a row that the store does not take does.
             report: called for every row left out.
-            note: called before anything is stored if the store already has some of the first messages; None:
-                they are not looked up.
+            look: called with each batch before any of it is stored, as `KnownRows.look`.
         """
         from rmqtool.write.table.appender import TableAppender
 
         self._writer = writer
-        self._note = note
+        self._look = look
         self._source = source
         self._appender = TableAppender(
             writer, on_error=on_error, report=lambda error: report(self._found(error))
@@ -146,13 +144,13 @@ class InputAppender:
 
         Raises:
             RowError: a row that cannot be stored; the rows before it are.
-            InputError: the input cannot be read, or with `note` the index.
+            InputError: the input cannot be read, or what `look` reads.
             UnwritableError: the store cannot be written.
         """
         from rmqtool.write.table.schema import WrongRowError
 
         try:
-            self._appender.append(self._with_note(self._source.batches()))
+            self._appender.append(self._looked_at(self._source.batches()))
         except WrongRowError as error:
             raise self._found(error) from error
 
@@ -166,27 +164,63 @@ class InputAppender:
         count = done.rows + done.skipped
         return self._source.number_of(count - 1) if count else 0
 
-    def _with_note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; the first rows are looked up, as an input may be appended twice by mistake."""
-        for number, batch in enumerate(batches):
-            first = batch.slice(0, _LOOKED_UP)
-            if number == 0 and self._note is not None and any(_valid(first, "properties_bytes")):
-                with self._writer.read() as store:
-                    looked_up, places = stored_already(store, first)
-                if places:
-                    self._note(self._known_text(looked_up, places))
+    def _looked_at(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if self._look is not None:
+                self._look(batch)
             yield batch
-
-    def _known_text(self, looked_up: int, places: list[int]) -> str:
-        line = on_store(self._writer.root, "stats", "--duplicates")
-        again = f"{'it is' if len(places) == 1 else 'they are'} stored again: {line}"
-        what, where = f"{len(places)} of the first {looked_up} messages", f"the first at {places[0]}"
-        if looked_up == 1:
-            what, where = "the first message", f"at {places[0]}"
-        return f"the store already has {what} of the input, by unique key ({where}); {again}"
 
     def _found(self, error: WrongRowError) -> RowError:
         return row_error(error.reason, self._source.number_of(error.row), error.column)
+
+
+class KnownRows:
+    """Looks up the first rows of an input in the store, as an input may be appended twice by mistake."""
+
+    def __init__(
+        self, open_store: Callable[[], Store], note: Callable[[str], None], shown_by: str | None
+    ) -> None:
+        """Prepare for `look`.
+
+        Args:
+            open_store: opens it for reading, as it is before the input is appended.
+            note: called with a sentence if the store already has some of the messages.
+            shown_by: a command line that shows which messages are stored twice; None: the input is only
+                checked, not stored.
+        """
+        self._open_store = open_store
+        self._note = note
+        self._shown_by = shown_by
+        self._is_done = False
+
+    def look(self, batch: pa.RecordBatch) -> None:
+        """Look up the first rows of the first batch; those after it are ignored.
+
+        Args:
+            batch: of `table.schema`.
+
+        Raises:
+            InputError: the index or the log cannot be read.
+        """
+        if self._is_done:
+            return
+        self._is_done = True
+        first = batch.slice(0, _LOOKED_UP)
+        if any(_valid(first, "properties_bytes")):
+            with self._open_store() as store:
+                looked_up, places = stored_already(store, first)
+            if places:
+                self._note(self._text(looked_up, places))
+
+    def _text(self, looked_up: int, places: list[int]) -> str:
+        what, where = f"{len(places)} of the first {looked_up} messages", f"the first at {places[0]}"
+        if looked_up == 1:
+            what, where = "the first message", f"at {places[0]}"
+        they = "it" if len(places) == 1 else "they"
+        then = f"{they} {'is' if they == 'it' else 'are'} stored again: {self._shown_by}"
+        if self._shown_by is None:
+            then = f"{they} would be stored again"
+        return f"the store already has {what} of the input, by unique key ({where}); {then}"
 
 
 _LOOKED_UP = 16

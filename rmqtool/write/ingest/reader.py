@@ -35,6 +35,7 @@ Format = Literal["jsonl", "csv", "parquet", "arrow"]
 OnError = Literal["stop", "skip"]
 Complete = Callable[["pa.RecordBatch"], tuple["pa.RecordBatch", dict[int, RmqtoolError]]]
 """A batch as it is to be; what is wrong, by row of the batch from 0."""
+Look = Callable[["pa.RecordBatch"], None]
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES: dict[str, Format] = {
@@ -186,8 +187,10 @@ class Input:
         """
         return self._handed(ahead(self._sound_batches(), _AHEAD))
 
-    def messages(self) -> Iterator[tuple[int, NewMessage]]:
+    def messages(self, look: Look | None = None) -> Iterator[tuple[int, NewMessage]]:
         """(row number, message), one by one; wrong rows are reported in their place among them.
+
+        `look` is called with each batch, of `table.schema`, before its first message is handed out.
 
         Raises: as `batches`.
         """
@@ -196,6 +199,8 @@ class Input:
         for batch, errors in self._sound_batches():
             numbers = self._numbers[-1][1] if len(batch) else ()
             wrong = sorted(errors, reverse=True)
+            if look is not None and len(batch):
+                look(batch)
             for number, message in zip(numbers, messages_of(batch), strict=True):
                 while wrong and wrong[-1] < number:
                     self._handle({wrong[-1]: errors[wrong.pop()]})

@@ -161,3 +161,13 @@ def test_a_second_run_is_noticed(append: Callable[..., Result], tmp_path: Path) 
     )
     assert (found.code, said in found.err) == (0, True)
     assert len(bodies(store)) == len(places) + 4
+    found = append(store, "--input", rows(old[9], old[3], ("T", "Newest", 0)), "--dry-run")
+    said = f"of the input, by unique key (the first at {places[9]}); they would be stored again\n"
+    assert (found.code, len(bodies(store))) == (0, len(places) + 4)
+    assert f"rmqtool: the store already has 2 of the first 3 messages {said}" in found.err
+    assert found.err.index(said) < found.err.index("nothing was stored")
+    found = append(store, "--input", rows(old[9]), "--show", "messages")
+    assert f"by unique key (at {places[9]}); it is stored again: rmqtool stats {store} " in found.err
+    assert len(bodies(store)) == len(places) + 5
+    found = append(tmp_path / "new", "--create", "--input", rows(old[9]), "--dry-run")
+    assert (found.code, "already has" in found.err) == (0, False)
