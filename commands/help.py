@@ -10,6 +10,7 @@ import typer
 from rmqtool.commands import ALIASES, pages
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.output import Output
+from rmqtool.problems import BY_CODE
 
 Name = Annotated[
     str | None,
@@ -43,6 +44,8 @@ def help(context: typer.Context, name: Name = None) -> int:
     if wanted not in known:
         near = get_close_matches(wanted, known, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"topics are: {', '.join(pages.TOPICS)}"
+        if wanted.upper() in BY_CODE:
+            hint = f"rmqtool problems {wanted.upper()}"
         raise UsageError(f"there is no manual page on {name!r}", hint=hint)
     Output().write_page(pages.page(group, wanted).all_sections())
     return EXIT_OK

@@ -245,13 +245,24 @@ _OTHER_WAYS = (
         "'--undo' requires",
         "--undo BACKUP: the folder STORE.rmqtool-backup-TIME next to the store",
     ),
-    ("rmqtool", "'undo'", "rmqtool recover STORE --undo BACKUP"),
-    ("rmqtool", "'repair'", "rmqtool recover STORE"),
+    (
+        "recover rebuild reset-offset expire deliver",
+        "--dry-run",
+        "without --apply the command shows what it would do, and changes nothing",
+    ),
+    ("rmqtool", "'undo'|'restore'", "rmqtool recover STORE --undo BACKUP"),
+    ("rmqtool", "'repair'|'fix'", "rmqtool recover STORE"),
+    ("rmqtool", "'check'", "rmqtool doctor STORE, or rmqtool verify STORE"),
+    ("rmqtool", "'delete'|'clean'", "rmqtool expire STORE"),
+    ("rmqtool", "'backup'", "rmqtool copy STORE --output NEW; recover and rebuild keep a backup themselves"),
+    ("rmqtool", "'merge'", "rmqtool diff STORE OTHER shows how to append the messages that one lacks"),
+    ("rmqtool", "'offsets'|'groups'", "rmqtool stats STORE --by group"),
+    ("rmqtool", "'list'|'topics'", "rmqtool info STORE"),
+    ("rmqtool", "'show'|'cat'", "rmqtool dump STORE"),
     ("rmqtool", "'grep'", "rmqtool dump STORE --grep TEXT"),
-    ("rmqtool", "'search'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
-    ("rmqtool", "'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
+    ("rmqtool", "'search'|'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
 )
-"""Commands, what they do not take in this way, and what to use instead."""
+"""Commands; what they do not take in this way, one of several; and what to use instead."""
 
 
 _NO_THREAD = "can't start new thread"
@@ -272,8 +283,8 @@ def _report(error: Exception) -> int:
         message = error.format_message()
         hint = f"see '{path} --help'"
         command, wrong = path.rpartition(" ")[2], message.partition("(")[0]
-        for names, option, other in _OTHER_WAYS:
-            if command in names.split() and option in wrong:
+        for names, words, other in _OTHER_WAYS:
+            if command in names.split() and any(word in wrong for word in words.split("|")):
                 hint = other
                 message = message.partition(" Did you mean")[0]
         _print_lines(message, hint)

@@ -141,6 +141,10 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
         (["repair"], ["rmqtool: No such command 'repair'.", "  rmqtool recover STORE"]),
         (["undo"], ["rmqtool: No such command 'undo'.", "  rmqtool recover STORE --undo BACKUP"]),
         (["grep"], ["rmqtool: No such command 'grep'.", "  rmqtool dump STORE --grep TEXT"]),
+        (["restore"], ["rmqtool: No such command 'restore'.", "  rmqtool recover STORE --undo BACKUP"]),
+        (["delete"], ["rmqtool: No such command 'delete'.", "  rmqtool expire STORE"]),
+        (["offsets"], ["rmqtool: No such command 'offsets'.", "  rmqtool stats STORE --by group"]),
+        (["topics"], ["rmqtool: No such command 'topics'.", "  rmqtool info STORE"]),
         (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
         (["trial", "x", "--fields", "m"], ["rmqtool: unknown field: 'm'", "  fields are: n, jobs, io_limit"]),
     ],
@@ -148,6 +152,14 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
 def test_error_is_three_lines_at_most(program: list[str], arguments: list[str], lines: list[str]) -> None:
     """What and where in one line, and what to do; never a traceback."""
     assert run_forked(program, *arguments).text.splitlines() == lines
+
+
+@pytest.mark.parametrize("name", sorted({*GROUPS["Repair and clean up"], "deliver"}))
+def test_a_dry_run_is_the_command_without_apply(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Who looks for --dry-run learns that the command changes nothing without --apply."""
+    said = "  without --apply the command shows what it would do, and changes nothing"
+    assert cli.main([name.replace("_", "-"), "store", "--dry-run"]) == 2
+    assert capfd.readouterr().err.splitlines() == ["rmqtool: No such option: --dry-run", said]
 
 
 @pytest.mark.parametrize(
@@ -725,7 +737,8 @@ def test_manual_is_plain_text_in_a_pipe(name: str | None, capfd: pytest.CaptureF
 def test_unknown_page_leads_to_near_ones(capfd: pytest.CaptureFixture[str]) -> None:
     """Near names, else all topics."""
     near = "did you mean recovery or recover or report?"
-    for name, hint in (("recovry", near), ("xyz", "topics are: recovery, ")):
+    codes = "rmqtool problems CL08"
+    for name, hint in (("recovry", near), ("xyz", "topics are: recovery, "), ("cl08", codes)):
         assert cli.main(["help", name]) == EXIT_USAGE
         assert hint in capfd.readouterr().err
 
