@@ -110,6 +110,13 @@ def test_lost_offsets_are_set_by_name(
         line = f"  rmqtool reset-offset {root} --group {GROUP} --topic {TOPIC} --from latest\n"
         assert (line in err) and "retry messages show it of some groups: run their lines below" in err
         assert ("which topics these groups consume: " in err) == (how != "config_lost")
+        for group, near in (("pub_grup_one", "pub_group_one, "), ("nosuch", ""), ("nosuch*", "")):
+            code, _, err = run(capsys, root, "--group", group, "--from", "latest")
+            said = f"no group of the store matches {group!r}"
+            said = said if "*" in group else f"nothing in the store names the group {group}"
+            lines = [f"rmqtool: {said}", f"  groups that it names: {near}"]
+            assert code == 2 and all(map(str.startswith, err.splitlines(), lines)), err
+            assert "for a first offset, name each group" in err and "run their lines" not in err
     named = ("--group", GROUP, "--group", "new", "--topic", "pub*Four", "--topic", TOPIC)
     code, rows, err = run(capsys, root, *named, "--from", "-1", "--apply")
     assert code == 0 and len(rows) == 9 and all(row["state"] == "done" for row in rows)
