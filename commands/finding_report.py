@@ -111,20 +111,21 @@ def note_selection(
             " day ends with the next day"
         )
     if batches is not None and batches.records:
-        holds = "holds" if batches.records == 1 else "hold"
         found = f"{counted(batches.records, 'batch record')} (BatchCQ)"
-        unless = ""
+        holds = "holds" if batches.records == 1 else "hold"
+        holds = f"{holds} {counted(batches.messages, 'message')}"
+        shows = "rmqtool dump --fields system --format jsonl shows"
         if is_query:
             first, *others = sorted(batches.topics)
             which = f"{len(batches.topics)} topics, such as" if others else "topic"
-            found = f"the query read {found} of {which} {shortened(first)}, which {holds}"
-            unless = f"unless its conditions exclude {'these topics' if others else 'this topic'}, "
-        else:
-            found = f"{found} {holds}"
+            writer.note(
+                f"rmqtool: the query read {found} of {which} {shortened(first)}, which {holds}; if its result"
+                f" includes them, each counts as one row; {shows} the messages singly"
+            )
+            return
         writer.note(
-            f"rmqtool: {found} {counted(batches.messages, 'message')}: {unless}each counts as one, has its"
-            " own keys, tags and properties, and a body of packed messages; rmqtool dump --fields system"
-            " --format jsonl shows them singly"
+            f"rmqtool: {found} {holds}: each counts as one, has its own keys, tags and properties, and a body"
+            f" of packed messages; {shows} them singly"
         )
         return
     if not (selection.keys or selection.tags or selection.filter):

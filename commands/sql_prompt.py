@@ -136,5 +136,5 @@ def column_rows(table: str) -> Iterator[Row]:
                     "table": view,
                     "column": each.spark_name,
                     "type": each.arrow_type,
-                    "meaning": each.text,
+                    "meaning": each.spark_text,
                 }

@@ -30,6 +30,12 @@ class Column:
     text: str
     optional: bool = False
 
+    @property
+    def spark_text(self) -> str:
+        """`text` for a list of Spark names: other columns have these there, too."""
+        pieces = self.text.split("`")
+        return "`".join(BY_NAME[piece].spark_name if piece in BY_NAME else piece for piece in pieces)
+
 
 _TIMESTAMP = "timestamp[us, tz=UTC]"
 _MS = "ms since 1970"

@@ -174,7 +174,7 @@ def _column_sets() -> Iterator[str]:
     yield "With `includeHeaders` the set `kafka` also has `headers` as its last column."
 
 
-_SPARK_TEXTS: Final = {each.spark_name: each.text for each in MESSAGE_COLUMNS.values()}
+_SPARK_TEXTS: Final = {each.spark_name: each.spark_text for each in MESSAGE_COLUMNS.values()}
 
 
 def _columns() -> Iterator[str]:

@@ -194,12 +194,12 @@ def test_batch_records_are_reported(
         ]
     assert packed
     found = run(cases.path(CLEAN), *given, "--topic", "pubBatchCQ", command=command)
-    hold, unless = (
-        (" of topic pubBatchCQ, which hold", "unless its conditions exclude this topic, ")
+    hold, then = (
+        (" of topic pubBatchCQ, which hold", "; if its result includes them, ")
         if command == "sql"
-        else (" hold", "")
+        else (" hold", ": ")
     )
-    text = f"{len(packed)} batch records (BatchCQ){hold} {sum(packed)} messages: {unless}each counts as one"
+    text = f"{len(packed)} batch records (BatchCQ){hold} {sum(packed)} messages{then}each counts as one"
     assert text in found.err
     single = run(
         cases.path(CLEAN),

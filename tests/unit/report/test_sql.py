@@ -310,8 +310,8 @@ def test_what_a_note_and_a_hint_say(run: Run, cases: Library) -> None:
     path = cases.path(REAL)
     found = run(path, "SELECT count(*) FROM messages WHERE topic LIKE '%Order%'")
     assert re.search(
-        r"the query read \d+ batch records \(BatchCQ\) of topic pubBatchCQ, which hold \d+ messages: unless"
-        " its conditions exclude this topic, each counts as one,",
+        r"the query read \d+ batch records \(BatchCQ\) of topic pubBatchCQ, which hold \d+ messages; if its"
+        " result includes them, each counts as one row;",
         found.err,
     )
     assert "batch" not in run(path, "SELECT count(*) FROM messages WHERE topic = 'pubOrder'").err
@@ -545,3 +545,7 @@ def test_commands_of_the_prompt_without_a_prompt(
     rows = shown.rows
     assert shown.code == 0 and rows[-2:] == [{"x": "\n.tables", "y": 1}, {"z": 2}]
     assert {row["table"] for row in rows[:-2]} == {"index_entries"}
+    shown = run(path, ".schema", "--json")
+    names = {row["column"] for row in shown.rows}
+    meant = {word for row in shown.rows for word in re.findall(r"`(\w+)`", row["meaning"])}
+    assert meant - {"ok"} <= names and {"storeTimestampMs", "body"} <= meant
