@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool import times
+from rmqtool.command_line import command_line
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.report.export.columns import ColumnPlan
@@ -35,6 +36,7 @@ _BY_SUFFIX: dict[str, Format] = {
     ".records": "records",
 }  # fmt: skip
 _PACKED: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_SPREADSHEETS = ("xlsx", "xls", "ods")  # suffixes of programs that read CSV, too
 _PACKED_SUFFIX = {"gzip": ".gz", "zstd": ".zst"}
 _NAME_BYTES = 240  # most bytes of a folder's name; file systems allow 255
 _QUARTER_MS = 900_000  # no zone changes its offset within a quarter of an hour
@@ -219,10 +221,11 @@ def export_request(
     named, packed = (None, None) if is_folder else format_of(output)
     found: Format | None = format or named or ("parquet" if partition_by else "records" if raw else None)
     if found is None:
-        raise UsageError(
-            "the format of the output is unknown",
-            hint="--output-format parquet, arrow, orc, jsonl, csv or records",
-        )
+        hint = "--output-format parquet, arrow, orc, jsonl, csv or records"
+        stem, _, suffix = output.rpartition(".")
+        if suffix.lower() in _SPREADSHEETS:
+            hint = f"for Excel: {command_line('--output', f'{stem}.csv', '--spreadsheet')}"
+        raise UsageError("the format of the output is unknown", hint=hint)
     whole_file = found in TEXT_FORMATS or found == "records"
     chosen: Compression = compression or (packed or "none" if whole_file else "zstd")
     if packed is not None and (not whole_file or chosen != packed):

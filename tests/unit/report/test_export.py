@@ -424,6 +424,7 @@ def test_nothing_is_written_into_the_store(tmp_path: Path, run: Run) -> None:
     ("arguments", "says"),
     [
         (["--output", "a.xyz"], "the format of the output is unknown"),
+        (["--output", "a b.xlsx"], "  for Excel: --output 'a b.csv' --spreadsheet\n"),
         (["--output", "-"], "not to standard output"),
         (["--output", "a.parquet", "--columns", "topik"], "did you mean topic"),
         (["--output", "a.parquet", "--columns", "topic,topic"], "twice"),
