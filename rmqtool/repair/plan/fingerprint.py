@@ -75,12 +75,18 @@ class Fingerprint:
             return check.path, f"has other bytes in {check.offset}..{check.offset + check.length}"
         return None
 
-    def must_be(self, now: Fingerprint, root: Path, *, hint: str = "make the plan again") -> None:
-        """Raise RefusedError, naming the file, unless the store is still as it was; `now` is as it is."""
+    def must_be(
+        self, now: Fingerprint, root: Path, *, since: str = "", hint: str = "make the plan again"
+    ) -> None:
+        """Raise RefusedError, naming the file, unless the store is still as it was; `now` is as it is.
+
+        `since` is what has left it like that, as `rmqtool recover`.
+        """
         found = self.difference(now)
         if found is not None:
             path, how = found
-            raise RefusedError(f"the store has changed since: {path} {how}", path=root / path, hint=hint)
+            what = f"the store has changed since{since and ' '}{since}: {path} {how}"
+            raise RefusedError(what, path=root / path, hint=hint)
 
 
 def fingerprint(

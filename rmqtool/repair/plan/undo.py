@@ -176,7 +176,8 @@ class _Undo:
         """The hint on a store that is not as the run has left it."""
         later = self._later()
         if later is None:
-            return "as when a broker has written: this backup can no longer be undone"
+            done = f"what rmqtool {self._manifest.command} did can no longer be undone"
+            return f"{done}; the files in {self._backup.folder} stay as they are"
         return f"undo first what rmqtool {later[0]} did later: {later[1]}"
 
     def _check_turn(self, journal: guard.OpenRuns) -> None:
@@ -197,7 +198,8 @@ class _Undo:
         if applied is not None:
             now = again(self._layout, applied)
             if applied.difference(now) is not None:
-                applied.must_be(now, self._places.root, hint=self._changed_since())
+                since = f"rmqtool {self._manifest.command}"
+                applied.must_be(now, self._places.root, since=since, hint=self._changed_since())
         elif not journal and self._crcs is not None:
             raise RefusedError("a later run has continued the work of this one", path=self._backup.folder,
                                hint="undo that run first")  # fmt: skip

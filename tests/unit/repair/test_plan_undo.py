@@ -87,8 +87,12 @@ class TestUndo:
         done = apply(plan_towards(root, wanted_of(root)), detect(root))
         with (root / name).open("ab") as file:
             file.write(b"x")
-        with unchanged(root.parent), pytest.raises(RefusedError, match=name):
+        with unchanged(root.parent), pytest.raises(RefusedError, match=name) as caught:
             undo(done.backup, detect(root), moved=True)
+        command = plan_towards(root, wanted_of(root)).command
+        assert f"the store has changed since rmqtool {command}: {name} " in caught.value.message
+        said = f"did can no longer be undone; the files in {done.backup} stay as they are"
+        assert caught.value.hint == f"what rmqtool {command} {said}"
 
     def test_runs_are_undone_from_the_newest_to_the_oldest(self, root: Path) -> None:
         states, backups = [tree_rows(root)], []
