@@ -52,6 +52,7 @@ class BrowseApp(App[None]):
         self.store, self.zone, self.command_line = store, zone, command_line
         self.topics = Topics(store)
         self.state = self._state()
+        self.is_sound = False  # verify has found nothing
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._is_left = False
 
@@ -88,6 +89,7 @@ class BrowseApp(App[None]):
             before.close()
             self.topics = Topics(self.store)
             self.state = self._state()
+            self.is_sound = False
 
     async def reopen(self, view: View) -> bool:
         """As `open_again`, from a screen; returns whether the store could be opened."""

@@ -151,6 +151,11 @@ class FindingsView(View):
         if what != "files":
             self.grid.empty = f"{what} found nothing"
         self.grid.refresh()
+        if what == "verify" and not error and not self.collected.all:
+            self.browser.is_sound = True
+            for view in self.app.screen_stack:
+                if isinstance(view, View):
+                    view.grid.reload()
         self.hint = error or (f"{what}: {found}" if what != "files" else "")
         self.say(self.hint, problem=bool(error))
 

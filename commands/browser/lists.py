@@ -90,7 +90,7 @@ class TopicsView(View):
             "kind": row.kind,
             "queues": str(row.queues),
             "messages": unknown if row.messages is None else str(row.messages),
-            "codes": " ".join(row.problems),
+            "codes": self.damage(row.problems),
             **self.times(row.newest_ms),
         }
         style = severity(row.problems) or ("dim" if row.kind in ("system", "no queue") else "")
@@ -170,7 +170,7 @@ class QueuesView(View):
             "min": number_text(row.min_offset),
             "max": number_text(row.max_offset),
             "messages": number_text(row.messages),
-            "codes": " ".join(filter(None, (*row.problems, row.kind))),
+            "codes": " ".join(filter(None, (self.damage(row.problems), row.kind))),
             **self.times(row.newest_ms),
         }
         return Line(cells, severity(row.problems), row)

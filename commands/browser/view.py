@@ -247,6 +247,10 @@ class View(Screen[None]):
             self.say(f"{error.message}; {error.hint}", problem=True)
             return None
 
+    def damage(self, codes: Sequence[str]) -> str:
+        """The codes as a cell; a question mark for none, unless verify has found nothing."""
+        return " ".join(codes) or ("" if self.browser.is_sound else "?")
+
     def times(self, time_ms: int | None) -> dict[str, str]:
         """A time in two lengths, as cells."""
         full = None if time_ms is None else format_time(time_ms, self.browser.zone)

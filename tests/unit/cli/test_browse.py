@@ -281,6 +281,29 @@ def test_findings(cases: Library) -> None:
     browse(cases.path("bad_cl03_body_crc"), steps)
 
 
+@pytest.mark.parametrize(("name", "shown"), [("ok_497_clean", ""), ("bad_cl03_body_crc", "?")])
+def test_a_topic_is_sound_when_verify_has_found_nothing(cases: Library, name: str, shown: str) -> None:
+    """Until then its damage is unknown, which is not the same as none."""
+
+    async def steps(terminal: Terminal) -> None:
+        def damage() -> str:
+            assert terminal.grid.line is not None
+            return terminal.grid.line.cells["codes"]
+
+        assert damage() == "?" and terminal.lines[1].endswith("?")
+        await terminal.press("3")
+        await terminal.to("FindingsView")
+        await terminal.press("v")
+        await terminal.until(lambda: terminal.bar("status").startswith("verify: "))
+        await terminal.press("1")
+        await terminal.to("TopicsView")
+        assert damage() == shown
+        await terminal.press("r")
+        assert damage() == "?"
+
+    browse(cases.path(name), steps)
+
+
 def test_damage_is_shown(cases: Library) -> None:
     """A damaged record has its code in the list, and its bytes can be seen."""
 
