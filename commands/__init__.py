@@ -22,5 +22,6 @@ OPTION_ALIASES: dict[str, dict[str, str]] = {
     "lookup": {"--limit": "--max"},
     "export": {"--fields": "--columns"},
     "dump": {"--offset": "--from-offset"},
+    "deliver": {"--now": "--at"},
 }
-"""By command, names that its options have in other commands; the help does not list them."""
+"""By command, names that its options have in other commands, or had before; the help does not list them."""

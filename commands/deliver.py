@@ -43,12 +43,12 @@ COLUMNS = (
 )  # fmt: skip
 TABLE_COLUMNS = ("state", "level", "queue_offset", "due_time", "topic", "queue_id", "uniq_key")
 
-Now = Annotated[
+At = Annotated[
     str | None,
     typer.Option(
-        "--now",
+        "--at",
         metavar="TIME",
-        help="Use this time as the current time: ISO 8601, epoch milliseconds, now, today,"
+        help="Deliver what is due at this time: ISO 8601, epoch milliseconds, now, today,"
         " yesterday, 14:30 or '2h ago'. Default: now.",
     ),
 ]
@@ -58,7 +58,7 @@ Now = Annotated[
 def deliver(
     *,
     store: options.ProfiledStoreOptions,
-    now: Now = None,
+    at: At = None,
     planned: Annotated[options.PlanOptions, Only("apply force")],
     create_topic: options.CreateTopic = False,
     shown: Annotated[options.RowOutput, Only("tz format json fields quiet")],
@@ -104,7 +104,7 @@ def deliver(
     """  # noqa: D301  a backspace character keeps the lines as they are
     apply, zone = planned.apply, shown.zone
     output = shown.writer(changes=apply)
-    request = _Request.of(store, now, zone, create_topics=create_topic, force=planned.force)
+    request = _Request.of(store, at, zone, create_topics=create_topic, force=planned.force)
     states: Counter[str] = Counter()
 
     def rows(deliveries: Iterable[Delivery]) -> Iterator[dict[str, Any]]:
@@ -119,8 +119,8 @@ def deliver(
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}{report.waiting}")
     if states["due"] and not apply and not report.is_refused:
-        fixed = [] if now is None else ["--now", format_time(request.now_ms, UTC) or now]
-        line = given.line(*fixed, "--apply", without=("now", "tz"))
+        fixed = [] if at is None else ["--at", format_time(request.now_ms, UTC) or at]
+        line = given.line(*fixed, "--apply", without=("at", "tz"))
         output.note(f"rmqtool: nothing was changed; to deliver them: {line}")
     return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if report.is_unknown else EXIT_OK)
 
@@ -137,18 +137,18 @@ class _Request:
     def of(
         cls,
         store: options.ProfiledStoreOptions,
-        now: str | None,
+        at: str | None,
         zone: tzinfo | None,
         *,
         create_topics: bool,
         force: bool,
     ) -> _Request:
-        """Read --now and --broker-conf."""
+        """Read --at and --broker-conf."""
         from rmqtool.storage.broker_conf import read_broker_conf
 
         clock_ms = time.time_ns() // 1_000_000
         conf = None if store.broker_conf is None else read_broker_conf(store.broker_conf)
-        now_ms = clock_ms if now is None else parse_time(now, zone, clock_ms)
+        now_ms = clock_ms if at is None else parse_time(at, zone, clock_ms)
         return cls(store, conf, now_ms, create_topics, force)
 
     def arguments(self) -> dict[str, Any]:

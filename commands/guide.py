@@ -26,7 +26,7 @@ _PURPOSE_OF = {
     " --skip-rows --only --store",
     SHOW: "--gaps --explain --raw --stats-only --format --json --format-string --fields --body --body-limit"
     " --tz --trace --by --largest --duplicates --delayed --transactions --sort --plot --severity --queues"
-    " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"
+    " --residency --differences --broker --broker-heap --columns --count --group-by --sql --verify"
     " --stats --rebuild-report --show --nagios --prometheus",
     OUTPUT: "--output --output-format --compression --partition-by --file-size --row-group --cursor-file"
     " --spreadsheet --redact",
@@ -42,6 +42,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
         " --create-topic --queues --reserve --property-crc",
     },
     "copy": {NEW: "--rename-topic --profile --commitlog-file-size --reserve"},
+    "deliver": {CHANGE: "--at"},
     "doctor": {SHOW: "--all"},
     "expire": {CHANGE: "--at --broker", SHOW: "--all"},
     "reset-offset": {CHANGE: "--group --from --since --topic --exclude-topic --queue"},
@@ -184,7 +185,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "deliver": (
         ("Show delayed messages that are due", "rmqtool deliver STORE"),
         ("Deliver the messages that are due", "rmqtool deliver STORE --apply"),
-        ("Show what was due at an earlier time", "rmqtool deliver STORE --now '2026-01-31 14:30'"),
+        ("Show what was due at an earlier time", "rmqtool deliver STORE --at '2026-01-31 14:30'"),
     ),
     "export": (
         ("Write a topic to Parquet", "rmqtool export STORE --output messages.parquet --topic orders"),

@@ -130,7 +130,7 @@ class Life:
         self.recover()
 
     def deliver(self) -> None:
-        self.run("deliver", self.root, "--now", "2099-01-01", "--apply")
+        self.run("deliver", self.root, "--at", "2099-01-01", "--apply")
 
     def rebuild(self) -> None:
         self.run("rebuild", self.root, "--apply", "--backup-dir", self.backup())

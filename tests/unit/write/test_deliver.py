@@ -392,8 +392,9 @@ def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
 def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractContextManager[None]]) -> None:
     """Plan, apply, nothing left: rows, notes and exit codes."""
     with unchanged(store):
-        code, rows, note = run(store, "--now", str(T0 + 1_000))
-    line = f"rmqtool deliver {store} --now 2023-11-14T22:13:21.000+00:00 --apply"
+        code, rows, note = run(store, "--at", str(T0 + 1_000))
+        assert run(store, f"--now={T0 + 1_000}") == (code, rows, note)  # its name before 0.2
+    line = f"rmqtool deliver {store} --at 2023-11-14T22:13:21.000+00:00 --apply"
     assert code == 1 and note == (
         "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00\n"
         f"rmqtool: nothing was changed; to deliver them: {line}\n"
@@ -406,14 +407,14 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
         "due_time": "2023-11-14T22:13:21.000+00:00", "topic": "T", "queue_id": 1,
         "delivered_queue_offset": None, "delivered_physical_offset": None, "reason": None,
     }  # fmt: skip
-    code, rows, note = run(store, "--now", str(T0 + 1_000), "--apply")
+    code, rows, note = run(store, "--at", str(T0 + 1_000), "--apply")
     assert code == 0 and note == "rmqtool: 1 delivered at 2023-11-14T22:13:21.000+00:00\n"
     assert [(each["state"], each["uniq_key"], each["delivered_queue_offset"]) for each in rows] == [
         ("delivered", uniq_key, 0)
     ]
     (record,) = of_topic(store, "T")
     assert record.physical_offset == rows[0]["delivered_physical_offset"] and record.body == b"1-0"
-    code, rows, note = run(store, "--now", str(T0 + 1_000), "--apply")
+    code, rows, note = run(store, "--at", str(T0 + 1_000), "--apply")
     assert (code, rows) == (0, []) and "nothing is due" in note
 
 
@@ -423,7 +424,7 @@ def test_command_of_a_store_however_it_is_named(
 ) -> None:
     monkeypatch.chdir(store.parent)
     Path("link").symlink_to("store")
-    _, _, shown = run(name, "--now", str(ALL_DUE))
+    _, _, shown = run(name, "--at", str(ALL_DUE))
     assert "belongs to another store" not in shown
     assert f"to deliver them: rmqtool deliver {name} " in shown
 
@@ -432,7 +433,7 @@ def test_command_with_broker_conf(run: Run, store: Path, tmp_path: Path) -> None
     """The broker's messageDelayLevel counts where it is given."""
     conf = tmp_path / "broker.conf"
     conf.write_text(CONF.replace("1h", "1s"))
-    found = run(store, "--now", str(T0 + 30_000), "--broker-conf", conf)[1]
+    found = run(store, "--at", str(T0 + 30_000), "--broker-conf", conf)[1]
     assert [row["level"] for row in found] == [1, 1, 1, 3, 3, 3]
 
 
@@ -441,23 +442,23 @@ def test_command_exit_codes(run: Run, store: Path) -> None:
     grow(store)
     damage(store, b"1-0", lambda record: record.replace(b"1-0", b"1-x"))
     now = str(T0 + 50_000)
-    assert run(store, "--now", now)[0] == 1
-    assert run(store, "--now", now, "--apply")[0] == 4
+    assert run(store, "--at", now)[0] == 1
+    assert run(store, "--at", now, "--apply")[0] == 4
     assert offsets(store) == {}
     (store / "abort").touch()
-    code, _, error = run(store, "--now", now)
+    code, _, error = run(store, "--at", now)
     assert code == 1 and "--apply is refused: rmqtool recover" in error and "to deliver them" not in error
     (store / "abort").unlink()
     damage(store, b"1-x", lambda record: record.replace(b"REAL_TOPIC", b"REAL_TOPIX"))
-    code, rows, _ = run(store, "--now", now, "--apply")
+    code, rows, _ = run(store, "--at", now, "--apply")
     assert code == 1 and [row["state"] for row in rows] == ["unreadable", "delivered", "delivered"]
     with StoreWriter.open(store, delays_ms=DELAYS):
         assert run(store, "--apply")[0] == 5
-        assert "delivers these messages itself" in run(store, "--now", now)[2]
+        assert "delivers these messages itself" in run(store, "--at", now)[2]
     (store / "abort").touch()
     code, _, error = run(store, "--apply")
     assert code == 4 and "rmqtool recover" in error
-    assert run(store / "commitlog", "--now", now)[0] == 2
+    assert run(store / "commitlog", "--at", now)[0] == 2
 
 
 @pytest.mark.parametrize("name", [b"/", b".", b" ", b"&"])
@@ -466,16 +467,16 @@ def test_one_poisoned_message_does_not_hold_the_others(run: Run, store: Path, na
     grow(store)
     damage(store, b"1-0", lambda record: record.replace(b"REAL_TOPIC\x01T", b"REAL_TOPIC\x01" + name))
     now = str(T0 + 50_000)
-    code, rows, error = run(store, "--now", now)
+    code, rows, error = run(store, "--at", now)
     assert code == 1 and [row["state"] for row in rows] == ["illegal", "due", "due"]
-    code, rows, error = run(store, "--now", now, "--apply", "--create-topic")
+    code, rows, error = run(store, "--at", now, "--apply", "--create-topic")
     assert code == 1 and [row["state"] for row in rows] == ["illegal", "delivered", "delivered"]
     assert "no topic can be called" in rows[0]["reason"] and rows[1]["reason"] is None
     assert "queue offset 0 of level 1, the record at physical offset 0, is illegal: no topic can" in error
     assert [record.body for record in of_topic(store, "T")] == [b"1-1", b"1-2"]
     assert offsets(store) == {1: 3}
     assert_sound(store)
-    assert run(store, "--now", now, "--apply")[:2] == (0, [])
+    assert run(store, "--at", now, "--apply")[:2] == (0, [])
 
 
 def test_what_the_writer_refuses(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +509,7 @@ def test_command_whose_rows_nobody_reads(tmp_path: Path, monkeypatch: pytest.Mon
     with StoreWriter.create(root, auto_create_queues=1, delays_ms=DELAYS, **SIZES) as writer:
         for number in range(100):
             writer.put(NewMessage("T", b"%d" % number, delay_level=1, store_timestamp=T0))
-    arguments = ["deliver", str(root), "--now", str(T0 + 1_000), "--format", "jsonl"]
+    arguments = ["deliver", str(root), "--at", str(T0 + 1_000), "--format", "jsonl"]
     for more in ([], ["--apply"]):
         with no_reader():
             assert main([*arguments, *more]) == 0
@@ -520,7 +521,7 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
     monkeypatch.setenv("RMQTOOL_STORE", str(store))
     code, rows, error = run()
     assert (code, rows) == (2, []) and "RMQTOOL_STORE is ignored here" in error
-    assert run(store, "--now", str(T0))[0] == 0
+    assert run(store, "--at", str(T0))[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -540,18 +541,18 @@ def test_offsets_that_cannot_be_understood(text: str, reason: str, store: Path, 
     path = store / "config/delayOffset.json"
     path.write_text(text)
     path.with_name("delayOffset.json.bak").unlink(missing_ok=True)
-    code, rows, told = run(store, "--now", str(ALL_DUE))
+    code, rows, told = run(store, "--at", str(ALL_DUE))
     assert (code, len(rows)) == (3, 9) and reason in told and str(path) in told
     before = len(of_topic(store, "T"))
-    code, rows, told = run(store, "--now", str(ALL_DUE), "--apply")
+    code, rows, told = run(store, "--at", str(ALL_DUE), "--apply")
     assert (code, rows) == (3, []) and reason in told and str(path) in told
     assert len(of_topic(store, "T")) == before and path.read_text() == text
 
 
 def test_missing_offsets(store: Path, run: Run) -> None:
     """Nothing is delivered a second time without --force; the log shows what was."""
-    due = ("--now", str(T0 + 60_000))
-    assert run(store, "--now", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
+    due = ("--at", str(T0 + 60_000))
+    assert run(store, "--at", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
     before = len(of_topic(store, "T"))
     for path in (store / "config").glob("delayOffset.json*"):
         path.unlink()
@@ -561,7 +562,7 @@ def test_missing_offsets(store: Path, run: Run) -> None:
     code, rows, told = run(store, *due, "--apply")
     assert (code, rows) == (4, []) and said in told and "--force" in told
     assert len(of_topic(store, "T")) == before and not (store / "config/delayOffset.json").exists()
-    assert run(store, "--now", str(T0), "--apply")[:2] == (0, [])  # nothing is due
+    assert run(store, "--at", str(T0), "--apply")[:2] == (0, [])  # nothing is due
     assert not (store / "config/delayOffset.json").exists()
     code, rows, told = run(store, *due, "--apply", "--force")
     assert (code, len(rows)) == (0, 4) and "warning: delayOffset.json and its .bak are missing" in told
@@ -570,8 +571,8 @@ def test_missing_offsets(store: Path, run: Run) -> None:
 
 def test_what_waits_behind_an_unknown_topic(store: Path, run: Run) -> None:
     """Counted, without --apply and with it; what was delivered before counts behind it too."""
-    due = ("--now", str(T0 + 60_000))
-    assert run(store, "--now", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
+    due = ("--at", str(T0 + 60_000))
+    assert run(store, "--at", str(T0 + 30_000), "--apply")[0] == 0  # the three of level 1
     for name in ("delayOffset", "topics"):
         for path in (store / "config").glob(f"{name}.json*"):
             path.unlink()
@@ -591,7 +592,7 @@ def test_what_waits_behind_an_unknown_topic(store: Path, run: Run) -> None:
 def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
     (store / "config/delayOffset.json").write_text('{"offsetTable":{2:99}}')
     for more in ([], ["--apply"]):
-        _, rows, told = run(store, "--now", str(ALL_DUE), *more)
+        _, rows, told = run(store, "--at", str(ALL_DUE), *more)
         assert len(rows) == 6 and "level 2 delivered up to offset 99, but its queue ends at 3" in told
 
 
@@ -599,6 +600,6 @@ def test_offsets_below_zero_are_told(store: Path, run: Run) -> None:
     """A broker takes the queue's start for them, and says nothing."""
     (store / "config/delayOffset.json").write_text('{"offsetTable":{1:3,2:-7}}')
     for more in ([], ["--apply"]):
-        _, rows, told = run(store, "--now", str(ALL_DUE), *more)
+        _, rows, told = run(store, "--at", str(ALL_DUE), *more)
         assert [row["queue_offset"] for row in rows if row["level"] == 2] == [0, 1, 2]
         assert "level 2 delivered up to offset -7, which is not an offset" in told and "level 1" not in told
