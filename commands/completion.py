@@ -50,8 +50,8 @@ def completion(shell: Shell) -> int:
     Completes commands and options; topics for --topic, consumer groups for --group, tags for --tag, names of
     fields for --fields, formats, codes of problems and the like. Topics, groups and tags are those of the
     STORE that was typed before them. Topics and groups are read only from config/topics.json and
-    config/consumerOffset.json (or the databases that replace them) and from the names of its queue folders,
-    tags from the newest messages; a store at a URL or in an archive is not read at all.
+    config/consumerOffset.json (or the databases that replace them) and from the names of the store's queue
+    folders, tags from the newest messages; a store at a URL or in an archive is not read at all.
 
     \b
       bash   add to ~/.bashrc:  source <(rmqtool completion bash)

@@ -150,8 +150,8 @@ def serve(
     message id holds the address of the old broker: mqadmin can look it up only if serve has that address.
 
     Exits with 0 when stopped by SIGINT, SIGTERM or SIGHUP; 1 if records were left out; 2 for a usage error,
-    such as a port that is taken; 3 if the store or a file cannot be read, or if the file of --offsets lacks
-    what consumers committed because it cannot be written; 4 if --offsets names a file in the store, or
+    such as a port that is taken; 3 if the store or a file cannot be read, or if committed offsets could
+    not be written to the file of --offsets; 4 if --offsets names a file in the store, or
     something other than a plain file.
     """
     from rmqtool.net.serve import STARTS, Options

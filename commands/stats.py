@@ -172,7 +172,7 @@ def stats(
 ) -> int:
     """Count messages; show consumer lag and pending messages.
 
-    Counts by topic, queue, tag, hour or size. bytes are those of the whole records, with header and
+    Counts by topic, queue, tag, hour, day or size. bytes are those of the whole records, with header and
     properties; body sizes are those of the stored bodies, which may be compressed. Delay is the store time
     (the broker's clock) minus the born time (the producer's clock). Percentiles have an error of at most
     0.4 %. --largest shows each message as dump would. A batch record (BatchCQ) counts as one message, as does
