@@ -388,8 +388,8 @@ class SelectionOptions(Group):
         """Return the queue ids that --queue names. Raises typer.BadParameter."""
         return {number for text in self.queue or () for number in parse_queues(text)}
 
-    def selection(self, tz: str | None) -> "Selection":
-        """Return the options as a `Selection`; both times count from the same `now`.
+    def selection(self, tz: str | None, now_ms: int | None = None) -> "Selection":
+        """Return the options as a `Selection`; both times count from `now_ms`, by default the clock's.
 
         Raises:
             UsageError: a time or zone cannot be read, or a range is empty.
@@ -397,7 +397,7 @@ class SelectionOptions(Group):
         """
         from rmqtool.read.selection import Selection
 
-        zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
+        zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000 if now_ms is None else now_ms
         first, last = (
             None if text is None else parse_time(text, zone, now_ms) for text in (self.since, self.until)
         )

@@ -14,7 +14,7 @@ from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted
-from rmqtool.times import format_time
+from rmqtool.times import format_duration, format_time
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -97,21 +97,26 @@ def reset_offset(
         raise UsageError("--plan holds the groups, topics and the start: give no other")
     changes.check_options(change)
     output.check_fields(COLUMNS)  # before anything is changed
-    request = None if change.plan is not None else _request(group, from_, selected, shown.tz)
+    now_ms = time.time_ns() // 1_000_000
+    request = None if change.plan is not None else _request(group, from_, selected, shown.tz, now_ms)
     if change.apply:
         return _apply(store, request, change, output, shown.zone)
-    return _show(store, request, change, output, shown.zone, given)
+    return _show(store, request, change, output, shown.zone, given, now_ms)
 
 
 def _request(
-    groups: list[str] | None, from_: str | None, selected: options.SelectionOptions, tz: str | None
+    groups: list[str] | None,
+    from_: str | None,
+    selected: options.SelectionOptions,
+    tz: str | None,
+    now_ms: int,
 ) -> Request:
     from rmqtool.repair.reset_offset import Request
     from rmqtool.report.tail.start import parse_position
 
     if not groups:
         raise UsageError("--group is missing", hint="--group '*' resets all groups that have offsets")
-    since = selected.selection(tz).since
+    since = selected.selection(tz, now_ms).since
     if (from_ is None) == (since is None):
         how = "--since TIME or --from POSITION is missing"
         raise UsageError(
@@ -135,6 +140,7 @@ def _show(
     output: Output,
     zone: tzinfo | None,
     given: Given,
+    now_ms: int,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
     from rmqtool.repair.reset_offset import COMMAND, Request, plan
@@ -148,7 +154,7 @@ def _show(
     _write(planned, "planned", output)
     is_in_plan = change.plan is not None or change.write_plan is not None
     if not is_in_plan:
-        _note_late(planned, output, given)
+        _note_late(planned, output, given, now_ms)
     _notes(planned, output, zone)
     if planned.refusals or planned.plan.actions:
         words = [] if wanted.since is None or is_in_plan else ["--since", _time(wanted.since)]
@@ -244,16 +250,19 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
         output.note("rmqtool: nothing was changed")
 
 
-def _note_late(planned: Planned, output: Output, given: Given) -> None:
-    """If no message is as new as --since: note the line that begins as long before the newest message."""
+def _note_late(planned: Planned, output: Output, given: Given, now_ms: int) -> None:
+    """If no message is as new as --since: note the line that begins as long before the newest message.
+
+    `now_ms` is the time from which --since counts.
+    """
     since, last_ms = planned.request.since, planned.last_ms
     if since is None or last_ms is None or since <= last_ms:
         return
-    ago_ms = time.time_ns() // 1_000_000 - since
+    ago_ms = now_ms - since
     if ago_ms > 0:
-        before = _time((last_ms - ago_ms) // 1000 * 1000)
-        line = given.line("--since", before, without=("since", "tz"))
-        output.note(f"rmqtool: no message is as new as --since; to start as long before the newest: {line}")
+        line = given.line("--since", _time(last_ms - ago_ms), without=("since", "tz"))
+        to = f"to begin {format_duration(ago_ms)} before the newest message instead"
+        output.note(f"rmqtool: no message is as new as --since; {to}: {line}")
 
 
 def _without(groups: tuple[str, ...]) -> str:

@@ -356,6 +356,10 @@ def _raise_unknown(
         error = UsageError("no committed offset shows which topics a group consumes", hint=full)
         if any(line.startswith("rmqtool ") for line in lines):
             error.hint = f"retry messages show it of some groups: run their lines below; of others, {full}"
+        last_ms = None if request.since is None else store.last_stored_ms()
+        if last_ms is not None and request.since is not None and request.since > last_ms:
+            newest = format_time(last_ms, UTC) or last_ms
+            lines.append(f"no message is as new as --since: the last message was stored at {newest}")
         error.lines = lines
         raise error
     if not without:

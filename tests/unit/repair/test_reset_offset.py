@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.consumer_offsets import offsets_are_lost
 from rmqtool.read.store import Store
 from rmqtool.storage import lock
+from rmqtool.times import format_time
 from tests.support.stores import Library
 from tests.support.trees import tree_digest, unchanged
 
@@ -204,10 +206,18 @@ def test_retry_messages_show_what_a_group_consumes(
     assert all(row["skipped_messages"] is None for row in rows)  # it is not known what was consumed
     code, rows, err = run(capsys, *chosen[:-2], "--since", "2h ago")
     assert {row["lag_messages"] for row in rows} == {0} and "and receives 0 of 16 messages there" in err
-    _, _, late = err.partition("as long before the newest: rmqtool reset-offset ")
+    begin = "to begin 2h00m before the newest message instead: rmqtool reset-offset "
+    _, _, late = err.partition(begin)
     arguments = shlex.split(late.partition("\n")[0])
+    with Store.open(root) as store:
+        newest_ms = store.last_stored_ms()
+    assert newest_ms is not None
+    assert arguments[-2:] == ["--since", format_time(newest_ms - 7_200_000, UTC)]  # however long it took
     code, rows, err = run(capsys, *arguments)
-    assert code == 1 and 0 < sum(row["lag_messages"] for row in rows) and "as long before" not in err
+    assert code == 1 and 0 < sum(row["lag_messages"] for row in rows) and "to begin" not in err
+    code, _, err = run(capsys, root, "--group", "pub_retry_group", "--since", "2h ago")
+    last = f"the last message was stored at {format_time(newest_ms, UTC)}"
+    assert code == 2 and err.splitlines()[-1] == f"  no message is as new as --since: {last}"
 
 
 def test_all_retry_messages_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
