@@ -102,12 +102,13 @@ def _archive_lines(found: Row) -> Iterator[str]:
 
 
 def _next_plan(found: Row, command: Callable[..., str]) -> str | None:
-    """Return the command that shows what else frees space if no file expires: the oldest log files."""
-    log = found["commit_log"]
-    if found["totals"]["files_going"] or found["offsets_unknown"] or log["files"] < 2:
+    """Return the command to run if no file expires: files that can go, or the groups that need the first."""
+    log, free = found["commit_log"], found["free_before"]
+    if found["totals"]["files_going"] or found["offsets_unknown"] or log["files"] < 2 or free is None:
         return None
-    first_end = log["start_before"] + found["files"][0]["size_bytes"]
-    return command("expire", "--before", str(max(found["free_before"] or 0, first_end)))
+    if free > log["start_before"]:
+        return command("expire", "--before", str(free))
+    return command("stats", "--by", "group")
 
 
 def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) -> Iterator[str]:

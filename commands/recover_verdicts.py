@@ -87,6 +87,8 @@ def of_recover(found: Row) -> list[str]:
     if found["applied"] is None:
         if ledger_is_damaged(found):
             sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
+        elif found["ledger"] is not None and not found["actions"]:
+            sentences.append("There is nothing to repair. A start with a log in DLedger is not predicted.")
         sentences += _plan_sentences(found)
         sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences

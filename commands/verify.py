@@ -254,8 +254,8 @@ def _next_texts(
             yield f"{what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
-        may_end = is_store and is_unbounded and present.keys() & {"CF02", "RD10"}  # the configuration
-        costs = " ".join(_start_sentences(opened, present)) if may_end else ""
+        is_config = is_store and is_unbounded and present.keys() & {"CF02", "CF08", "RD10"}
+        costs = " ".join(_start_sentences(opened, present)) if is_config else ""
         if costs:
             yield costs
         if line not in costs:

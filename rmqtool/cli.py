@@ -109,7 +109,7 @@ def _root(
       Is the store damaged?        rmqtool verify STORE
       Where is my message?         rmqtool lookup STORE ORDER-17 --trace
       Which message has a text?    rmqtool dump STORE --grep 'order 17'
-      What is in a queue?          rmqtool tail STORE --topic TopicTest --queue 0
+      Look around                  rmqtool info STORE
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group
       Get the messages out         rmqtool export STORE --output messages.parquet

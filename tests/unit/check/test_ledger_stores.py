@@ -747,6 +747,9 @@ def test_all_but_the_log_is_repaired(what: str, cases: Library, capfd: Capture, 
     assert (
         "its effect on the DLedger log, and on queues and index because of the log, is not predicted" in out
     )
+    assert out.endswith(
+        " verdict There is nothing to repair. A start with a log in DLedger is not predicted."
+    )
     assert main(["recover", *words, "--undo", str(backup)]) == EXIT_OK
     is_kept = {"lock", ".", "dledger-n0/data"}  # times of folders: the guard was there
     rows_now = tree_rows(store)

@@ -481,6 +481,7 @@ def test_one_next_step_for_lost_committed_offsets(cases: Library, tmp_path: Path
     assert (code, commands(out, "next")) == (1, [explains])
     code, out, err = run(capfd, "verify", root)
     assert code == 1 and err.endswith(f"recover cannot repair this; all steps: {explains}\n")
+    assert "A start of 5.4 loses no message. But committed offsets of groups are lost: after a start, " in err
     code, out, _ = run(capfd, "recover", root)
     assert (code, commands(out, "next")) == (1, [explains])
     code, out, _ = run(capfd, "doctor", root, "--no-host")

@@ -621,7 +621,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     text = capsys.readouterr().out
     assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
-    assert f"\nnext         rmqtool expire {root} --before 1048576\n" in text
+    assert f"\nnext         rmqtool stats {root} --by group\n" in text  # who needs the first file
     assert "which has no committed" not in text and "let " not in text  # others need the file too
     assert "groups have not consumed messages of 4 more queues (--all lists them)" in text
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC", "--all"]) == 0
