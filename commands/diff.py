@@ -96,7 +96,8 @@ def diff(
     the other lacks; then neither is ahead. Then the output also has the command lines that carry over
     messages that only one store has, and says which committed offsets fit which store. If one log only
     continues the other, the output says by how many messages it is ahead, and has the command line that
-    carries these over, if you keep the other store.
+    carries these over, if you keep the other store. If one log is damaged, or has fillers of recover, where
+    the other has the messages, the output has the lines that repair it and add these messages to it.
 
     Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
     than the other, with 3 when a part could not be read. With --common one side may hold more: the

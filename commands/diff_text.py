@@ -10,6 +10,7 @@ from rmqtool.commands.verdicts import (
     damage_text,
     ends_file,
     filled_ranges,
+    lacking_ranges,
     listed,
     of_diff,
     verdict_lines,
@@ -21,6 +22,7 @@ from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
     from rmqtool.check.diff import Difference
+    from rmqtool.storage.layout import StoreLayout
 
 Row = dict[str, Any]
 
@@ -64,7 +66,7 @@ def lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
     yield from verdict_lines(of_diff(row, _result(found)))
     yield from _carry_lines(row, stores)
     yield from _newer_lines(row, found, stores)
-    yield from _filled_lines(row, stores)
+    yield from _lacking_lines(row, found, stores)
 
 
 def _side_text(side: Row) -> str:
@@ -145,15 +147,18 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     if whole:
         yield from _nothing_lines(whole, row, stores)
         return
-    yield (
-        "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
-        " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
-        " already are delivered again."
-    )
+    yield _CHOOSE
     for name in "ab":
         yield from _repair_lines(name, row, stores)
     for name in "ba":
         yield from _carry_one_way(name, row, stores)
+
+
+_CHOOSE = (
+    "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
+    " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
+    " already are delivered again."
+)
 
 
 def _nothing_lines(whole: list[str], row: Row, stores: Stores) -> Iterator[str]:
@@ -248,21 +253,71 @@ def _offset_commands(name: str, row: Row, stores: Stores) -> Iterator[str]:
         yield f"{'run':<13}{line}"
 
 
-def _filled_lines(row: Row, stores: Stores) -> Iterator[str]:
-    """Yield the command lines that add the messages of one side that has fillers on the other."""
-    if row["commit_log"] is None or row["commit_log"]["diverged"] is not None:
+def _lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
+    """Yield the command lines that add the messages of one side where the other has fillers or damage.
+
+    If one side is ahead too, the choice of the store that stays decides which lines are run.
+    """
+    log = row["commit_log"]
+    if log is None or log["diverged"] is not None or not log["ranges"]:
         return
-    lines = [line for name in "ab" for line in _carry_filled(name, row, stores)]
-    if not lines:
-        return
-    yield ""
-    yield (
-        "carry over   Stop both brokers before you run a line. It adds the messages at the end of the log,"
-        " with new queue offsets. Run each line once: a second run adds the messages again."
-    )
-    yield from lines
+    lines = {name: list(_carry_lacking(name, row, stores)) for name, to in (("a", found.b), ("b", found.a))
+             if _takes_messages(to.store.layout)}  # fmt: skip
+    ahead = log["ahead"]
+    newer = list(_carry_ahead(ahead, row, stores)) if ahead in lines else []
+    if newer:
+        yield ""
+        yield _CHOOSE
+        for name in "ba":
+            if lines.get(name) or (name == ahead and newer):
+                yield from _of_one_choice(name, lines[name], newer if name == ahead else [], row, stores)
+    elif any(lines.values()):
+        yield ""
+        yield (
+            "carry over   Stop both brokers before you run a line. It adds the messages at the end of the"
+            " log, with new queue offsets. Run each line once: a second run adds the messages again."
+        )
+        for name in lines:
+            if lines[name] and _damaged_places(_OTHER[name], row):
+                yield from _repair_lines(_OTHER[name], row, stores)
+        for name in lines:
+            yield from lines[name]
     for name in "ab":
         yield from _restore_lines(name, row, stores)
+
+
+def _of_one_choice(name: str, lines: list[str], newer: list[str], row: Row, stores: Stores) -> Iterator[str]:
+    """Yield what to do if the other side of `name` stays: `lines` and `newer` carry messages to it."""
+    other = _OTHER[name].upper()
+    what = [_carried_text(row["commit_log"]["ahead_carried"], name)] if newer else []
+    if lines:
+        place = "is damaged" if _damaged_places(_OTHER[name], row) else "has fillers"
+        what.append(f"messages where {other} {place}")
+    yield f"{f'if {other} stays':<13}{'; '.join(what)}"
+    yield from _repair_lines(_OTHER[name], row, stores)
+    yield from newer
+    yield from lines
+
+
+def _carry_ahead(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the lines that carry over what side `name` has after the end of the other log, if it lacks it."""
+    from rmqtool.check.diff import NOT_CARRIED
+
+    found = row["commit_log"]["ahead_carried"]
+    if found is not None and found["messages"] > found["in_other"]:
+        limits = row["commit_log"]["common_end"], row[name]["commit_log"]["end_offset"]
+        yield from _carry_ranges(row, name, found, NOT_CARRIED, limits, stores)
+        yield from _new_topic_lines(row, name)
+
+
+def _takes_messages(layout: StoreLayout) -> bool:
+    """Whether `append` writes to this store."""
+    return layout.kind == "store" and layout.ledger is None and layout.has_files_of_queues
+
+
+def _damaged_places(name: str, row: Row) -> int:
+    """Return the number of damaged places of a side where the other one has messages."""
+    return sum(part["side"] == name for each in row["commit_log"]["ranges"] for part in each["lost"])
 
 
 def _restore_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
@@ -287,8 +342,8 @@ def _restore_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     yield f"{'undo':<13}{stores[_OTHER[name]].command('recover', '--undo', 'BACKUP')}"
 
 
-def _carry_filled(name: str, row: Row, stores: Stores) -> Iterator[str]:
-    """Yield the lines that carry over the messages of side `name` that stand where the other has fillers.
+def _carry_lacking(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the lines that carry over the messages of side `name` where the other has fillers or damage.
 
     Messages that the other side has elsewhere are left out.
     """
@@ -296,7 +351,7 @@ def _carry_filled(name: str, row: Row, stores: Stores) -> Iterator[str]:
 
     ranges = [
         each
-        for each in filled_ranges(row)
+        for each in lacking_ranges(row)
         if each["side"] == _OTHER[name] and each["carried"]["messages"] > each["carried"]["in_other"]
     ]
     for each in ranges[:_RANGES_SHOWN]:
@@ -350,10 +405,12 @@ def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
     log = row["commit_log"]
     found = log["diverged"][name]["carried"] if log["diverged"] is not None else None
     reasons = ["was not stopped cleanly"] if row[name]["abort"] and not row[name]["live"] else []
-    if found is not None and found["damaged_places"]:
-        reasons.append(f"is damaged in {counted(found['damaged_places'], 'place')}")
+    damaged = _damaged_places(name, row) + (found["damaged_places"] if found is not None else 0)
+    if damaged:
+        reasons.append(f"is damaged in {counted(damaged, 'place')}")
     after = log["behind_end"]
-    if log["diverged"] is None and after is not None and after["state"] != "empty":
+    is_behind = log["diverged"] is None and after is not None and after["side"] == name
+    if is_behind and after["state"] != "empty":
         reasons.append("has bytes after its end")
     if row[name]["repair_unfinished"]:
         reasons.append("has an interrupted repair")
@@ -366,13 +423,14 @@ def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
 def _carry_one_way(name: str, row: Row, stores: Stores) -> Iterator[str]:
     """Yield what one side has that the other lacks, and the lines that carry it over."""
     label = f"if {_OTHER[name].upper()} stays"
-    filled = list(_carry_filled(name, row, stores))
+    lacking = list(_carry_lacking(name, row, stores))
     if row["commit_log"]["diverged"][name]["records"] != 0:
         yield f"{label:<13}{_parted_text(name, row)}"
         yield from _carry_parted(name, row, stores)
-    elif filled:
-        yield f"{label:<13}messages where {_OTHER[name].upper()} has fillers"
-    yield from filled
+    elif lacking:
+        place = "is damaged" if _damaged_places(_OTHER[name], row) else "has fillers"
+        yield f"{label:<13}messages where {_OTHER[name].upper()} {place}"
+    yield from lacking
     yield from _offset_commands(_OTHER[name], row, stores)
 
 
@@ -488,6 +546,13 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
         fillers, messages = counted(found["fillers"], "filler"), counted(found["messages"], "message")
         place = f"{found['from_offset']} to {found['to_offset']}"
         yield f"{'':<13}{place}: {fillers} in {side}, {messages} in {other}{_elsewhere_text(found)}"
+    for found in each["lost"]:
+        side, other = found["side"].upper(), _OTHER[found["side"]].upper()
+        place, messages = (
+            f"{found['from_offset']} to {found['to_offset']}",
+            counted(found["messages"], "message"),
+        )
+        yield f"{'':<13}{place}: no sound record in {side}, {messages} in {other}{_elsewhere_text(found)}"
     for place in ("before", "at", "after") if is_first else ("at",):
         a, b = ((each[name] or {}).get(place) for name in "ab")
         label = {"before": "before it ", "at": "", "after": "after it "}[place]

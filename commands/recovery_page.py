@@ -234,12 +234,27 @@ config       6 files compared: identical by value
 ...
 verdict      The stores differ. In 1 differing range only B is sound: A is
              damaged there.
+
+carry over   Stop both brokers and choose the store that stays. ...
+...
+if A stays   messages where A is damaged
+first        A was not stopped cleanly and is damaged in 1 place: ...
+...
+run          rmqtool recover store --apply
+run          rmqtool dump slave --from-offset 3511773 --to-offset 3516002 ...
+if B stays   124 messages only in A: ...
+...
+run          rmqtool dump store --from-offset 3599769 --to-offset 3718465 ...
 ```
 
-Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and
-up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
-log reaches. Then the verdict says which store is ahead and by how many messages, and below it is the line
-that adds these to the other store, if that is the one that you keep.
+Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and up
+to date can replace the master. This one is not, so choose the store that stays, and run what is printed for
+it. If the damaged store stays, that is `rmqtool recover` first. It puts fillers in the place of lost
+messages; then `rmqtool dump slave ... --json | rmqtool append store ...` adds these messages at the end of
+the log, with new queue offsets. Run that line once: a second run would add them again. With `--common` the
+exit code is 0 if nothing differs except how far each log reaches. Then the verdict says which store is ahead
+and by how many messages, and below it is the line that adds these to the other store, if that is the one that
+you keep.
 
 If a commit log file is missing or has the wrong size, and the slave or a backup has it, put that file back
 first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.

@@ -334,7 +334,7 @@ def of_diff(row: Row, result: str) -> list[str]:
 def wholly_held(row: Row) -> list[str]:
     """Return the sides, `a` or `b`, of which the other store has every message, of logs that have diverged.
 
-    Not a side that is damaged, or that has messages without a unique key, or in place of fillers.
+    Not a side that is damaged, or that has messages without a unique key, or in place of fillers or damage.
     """
     log = row["commit_log"]
     diverged = log["diverged"] if log is not None else None
@@ -342,7 +342,7 @@ def wholly_held(row: Row) -> list[str]:
         return []
     lacking = {
         each["side"]
-        for each in filled_ranges(row)
+        for each in lacking_ranges(row)
         if each["carried"]["messages"] > each["carried"]["in_other"]
     }
     found = []
@@ -389,6 +389,14 @@ def filled_ranges(row: Row) -> list[Row]:
     """Return the ranges of fillers on one side where the other has messages, of the row of a comparison."""
     log = row["commit_log"]
     return [found for each in (log["ranges"] if log is not None else ()) for found in each["filled"]]
+
+
+def lacking_ranges(row: Row) -> list[Row]:
+    """Return the ranges of fillers or damage on one side where the other has messages, in the log's order."""
+    log = row["commit_log"]
+    ranges = log["ranges"] if log is not None else ()
+    found = [part for each in ranges for part in (*each["filled"], *each["lost"])]
+    return sorted(found, key=lambda part: int(part["from_offset"]))
 
 
 def _is_sound(part: Row | None) -> bool:

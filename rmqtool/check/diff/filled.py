@@ -1,4 +1,4 @@
-"""Fillers of one log that stand where the other log has the messages, after `recover` has filled a hole.
+"""Fillers or damage of one log where the other log has the messages: a hole after `recover`, and before.
 
 A filler is not a message: two logs do not part where one of them has a filler. `parting` passes
 fillers, and finds the first two different messages.
@@ -6,9 +6,10 @@ fillers, and finds the first two different messages.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.check.diff.carried import Carried
 from rmqtool.check.diff.ends import SideName
@@ -51,8 +52,76 @@ class FilledRange:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Bytes [start, stop) of the log: damage on `side`, `messages` sound records on the other.
+
+    A record that ends in zeros is no damage here: `recover` keeps its message.
+    `carried` is what `side` has of these messages elsewhere.
+    """
+
+    side: SideName
+    start: int
+    stop: int
+    messages: int
+    carried: Carried | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "side": self.side,
+            "from_offset": self.start,
+            "to_offset": self.stop,
+            "messages": self.messages,
+            "carried": self.carried.row() if self.carried is not None else None,
+        }
+
+
+class _Place(NamedTuple):
+    """Where a record is in the log, half-open, and whether it is a filler."""
+
+    start: int
+    stop: int
+    is_filler: bool
+
+
+def lost_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[LostRange, ...]:
+    """The damage of either side in [start, stop) where the other side has sound records."""
+    if stop - start > _SEARCHED_BYTES:
+        return ()
+    try:
+        of_a, of_b = ([_Place(each.physical_offset, each.end, is_filler(each.message))
+                       for each in _sound_records(side, start, stop)] for side in (a, b))  # fmt: skip
+    except UnreadableError:
+        return ()
+    found = [*_lost("a", a, of_a, of_b), *_lost("b", b, of_b, of_a)]
+    return tuple(sorted(found, key=lambda each: each.start))
+
+
+def _lost(name: SideName, side: Operand, own: list[_Place], other: list[_Place]) -> Iterator[LostRange]:
+    """The damage of `side`; `own` and `other` are the sound records of the two logs."""
+    starts, filled = {each.start for each in own}, [each for each in own if each.is_filler]
+    run: list[_Place] = []
+    for each in other:
+        before = bisect_left(filled, (each.stop,)) - 1  # the last filler that begins before the record ends
+        is_filled = before >= 0 and filled[before].stop > each.start
+        if not (each.is_filler or is_filled or each.start in starts or _is_whole(side, each.start)):
+            run.append(each)
+        elif run:
+            yield LostRange(name, run[0].start, run[-1].stop, len(run))
+            run = []
+    if run:
+        yield LostRange(name, run[0].start, run[-1].stop, len(run))
+
+
+def _is_whole(side: Operand, start: int) -> bool:
+    """Whether a record begins there that the walk does not count as sound only because it ends in zeros."""
+    found = side.store.find(start)
+    return found is not None and not found.status
+
+
 def filled_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[FilledRange, ...]:
-    """The fillers of either side in the records from `start`, a record's offset on both, to `stop`."""
+    """The fillers of either side in the records from `start` to `stop`."""
     if stop - start > _SEARCHED_BYTES:
         return ()
     try:

@@ -25,9 +25,11 @@ from rmqtool.check.diff.carried import COMPARED_BYTES, NOT_CARRIED, Carried, Wan
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
 from rmqtool.check.diff.filled import (
     FilledRange,
+    LostRange,
     are_different,
     changed_fields,
     filled_ranges,
+    lost_ranges,
     parting,
     start_of_fillers,
 )
@@ -171,7 +173,7 @@ class DifferingRange:
 
     `count` is the number of differing bytes. `a` and `b` describe the records around `start`; `changed` names
     the fields in which the two records there differ. `filled` are the fillers of one side where the other has
-    messages.
+    messages; `lost` is the damage of one side where the other has messages.
     """
 
     start: int
@@ -181,6 +183,7 @@ class DifferingRange:
     b: Neighbours | None = None
     changed: list[str] = field(default_factory=list)
     filled: tuple[FilledRange, ...] = ()
+    lost: tuple[LostRange, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -190,6 +193,7 @@ class DifferingRange:
             "differing_bytes": self.count,
             "changed_fields": self.changed,
             "filled": [each.row() for each in self.filled],
+            "lost": [each.row() for each in self.lost],
             "a": self.a.row() if self.a is not None else None,
             "b": self.b.row() if self.b is not None else None,
         }
@@ -226,7 +230,9 @@ class LogDifference:
     `more` is whether further ones follow, of which only the bytes are counted. `epochs` are the epochs of the
     first differing offset, in controller mode. There `epochs_end` is the offset up to which the logs must be
     equal by their epochs, None if they have none in common; `has_epochs`: both have an epoch file that can be
-    read. `diverged` is set if both logs were written independently.
+    read. `diverged` is set if both logs were written independently. `ahead_carried` compares the messages
+    after the end of the shorter log by unique key, of logs that differ but have not diverged; None if they
+    are too many.
     """
 
     start: int
@@ -244,6 +250,7 @@ class LogDifference:
     has_epochs: bool = False
     epochs_end: int | None = None
     diverged: Diverged | None = None
+    ahead_carried: Carried | None = None
 
     @property
     def differs(self) -> bool:
@@ -275,6 +282,7 @@ class LogDifference:
             "ahead_bytes": self.ahead_bytes,
             "behind_end": self.behind_end.row() if self.behind_end is not None else None,
             "diverged": self.diverged.row() if self.diverged is not None else None,
+            "ahead_carried": self.ahead_carried.row() if self.ahead_carried is not None else None,
         }
 
 
@@ -320,7 +328,7 @@ def diff_logs(
         result.epochs = _epoch_at(epochs_a, first), _epoch_at(epochs_b, first)
         parted = _parted(a, b, found.ranges, stop, reading)
         _look_for_fillers(a, b, result.ranges, parted)
-        result.diverged = _compared(a, b, result.ranges, parted, jobs)
+        _compare_messages(a, b, result, parted, jobs)
     return result
 
 
@@ -338,14 +346,17 @@ def _first_record(each: DifferingRange) -> int | None:
 
 
 def _look_for_fillers(a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None) -> None:
-    """Find the fillers before the offset where the logs part: after it neither has messages of the other."""
+    """Find fillers and damage before the offset where the logs part: after it the messages are different."""
     searched = 0
     for each in ranges:
-        first = _first_record(each)
-        if first is not None and (parted is None or first < parted):
-            found = filled_ranges(a, b, first, each.stop if parted is None else min(each.stop, parted))
-            each.filled = tuple(part for part in found if part.start >= searched)
-            searched = max((searched, *(part.stop for part in found)))
+        places = [part.at.physical_offset for part in (each.a, each.b) if part is not None and part.at]
+        first = min((each.start, *places))
+        if parted is None or first < parted:
+            stop = each.stop if parted is None else min(each.stop, parted)
+            filled, lost = filled_ranges(a, b, first, stop), lost_ranges(a, b, first, stop)
+            each.filled = tuple(part for part in filled if part.start >= searched)
+            each.lost = tuple(part for part in lost if part.start >= searched)
+            searched = max((searched, *(part.stop for part in filled), *(part.stop for part in lost)))
 
 
 def _parted(
@@ -377,22 +388,32 @@ def _end_of_one_file(each: DifferingRange) -> int | None:
     return one.physical_offset if kinds == {"record", "blank"} else None
 
 
-def _compared(
-    a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None, jobs: int
-) -> Diverged | None:
-    """Compare the messages that one side has in the place of fillers, and those from the parting on."""
+def _compare_messages(a: Operand, b: Operand, result: LogDifference, parted: int | None, jobs: int) -> None:
+    """Compare the messages that one side has in the place of fillers or damage, and those of its own end.
+
+    Its own end begins where the logs part, or where the other log ends.
+    """
     others: dict[SideName, SideName] = {"a": "b", "b": "a"}
-    wanted = [Wanted(others[each.side], each.start, each.stop) for found in ranges for each in found.filled]
-    is_compared = parted is not None and max(a.end, b.end) - parted <= COMPARED_BYTES
-    if parted is not None and is_compared:
-        wanted += (Wanted("a", parted, a.end), Wanted("b", parted, b.end))
-    results = iter(carried(a, b, wanted, jobs=jobs))
-    for found in ranges:
+    wanted: list[Wanted] = []
+    for found in result.ranges:
+        wanted += [Wanted(others[each.side], each.start, each.stop) for each in found.filled]
+        wanted += [Wanted(others[each.side], each.start, each.stop) for each in found.lost]
+    begin = parted if parted is not None else result.stop
+    logs: tuple[tuple[SideName, Operand], ...] = (("a", a), ("b", b))
+    ends = [
+        Wanted(name, begin, side.end) for name, side in logs if parted is not None or name == result.ahead
+    ]
+    is_compared = max(a.end, b.end) - begin <= COMPARED_BYTES
+    results = iter(carried(a, b, [*wanted, *(ends if is_compared else ())], jobs=jobs))
+    for found in result.ranges:
         found.filled = tuple(replace(each, carried=next(results)) for each in found.filled)
+        found.lost = tuple(replace(each, carried=next(results)) for each in found.lost)
+    own = tuple(results)
     if parted is None:
-        return None
+        result.ahead_carried = own[0] if own else None
+        return
     held_a, held_b = held_by("a", "after", a, parted, a.end), held_by("b", "after", b, parted, b.end)
-    return Diverged(parted, held_a, held_b, (next(results), next(results)) if is_compared else None)
+    result.diverged = Diverged(parted, held_a, held_b, (own[0], own[1]) if own else None)
 
 
 def _newest(

@@ -1,0 +1,99 @@
+"""`rmqtool diff` of a damaged store and one that has the lost messages: the lines that carry these over."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.formats import properties
+from rmqtool.read.store import Store
+from tests.support.build_store import patch
+from tests.support.diffs import run
+from tests.support.stores import Library
+
+Capture = pytest.CaptureFixture[str]
+
+_PAGE = 30 * 4096  # lost in the first file of the log
+
+
+def commands(text: str, label: str) -> list[str]:
+    """The command lines below a line of the text that begins with `label`, up to the next choice."""
+    lines = text[text.index(f"\n{label}") + 1 :].splitlines()
+    ends = [number for number, line in enumerate(lines) if number and line.startswith(("if ", "instead "))]
+    return [line[13:] for line in lines[: min(ends, default=len(lines))] if line.startswith("run ")]
+
+
+def carry(line: str, rows: Path, capfd: Capture) -> None:
+    """Run a line `dump ... | append ... --input -`."""
+    dump, _, append = line.partition(" | ")
+    assert main(shlex.split(dump)[1:]) == EXIT_OK
+    rows.write_text(capfd.readouterr().out)
+    assert shlex.split(append)[-2:] == ["--input", "-"]
+    assert main([*shlex.split(append)[1:-1], str(rows)]) == EXIT_OK
+    capfd.readouterr()
+
+
+def keys(root: Path) -> set[str | None]:
+    """The unique keys of the messages of a store."""
+    with Store.open(root) as store:
+        found = (each.message.properties_bytes for each in store.messages())
+        return {properties.decode(each).get(properties.UNIQ_KEY) for each in found}
+
+
+def test_messages_that_only_the_other_store_has_sound_are_carried_over(
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """A power loss left a page of zeros in A, which is ahead: each choice gets its lines, and they are true.
+
+    The record that the page ends in keeps its message in A: the line leaves it out.
+    """
+    old, new = store_copy("torn_540_killed_burst"), store_copy("ok_540_clean")
+    whole = keys(new)
+    patch(min((old / "commitlog").iterdir()), _PAGE, bytes(4096))
+    for first, second, name, other in ((new, old, "B", "A"), (old, new, "A", "B")):
+        assert main(["diff", str(first), str(second)]) == EXIT_FINDINGS
+        text = capfd.readouterr().out
+        assert f"             122988 to 127046: no sound record in {name}, 11 messages in {other}\n" in text
+        assert f"if {name} stays   messages where {name} is damaged\nfirst        {name} was not" in text
+        assert f"if {other} stays   11504 messages only in {name}: 11500 of pubBurst and 4 of pubD" in text
+    repair, line = commands(text, "if A stays")
+    (ahead,) = commands(text, "if B stays")
+    assert "--from-offset 122988 --to-offset 127046 " in line and f"| rmqtool append {old} " in line
+    assert "--from-offset 3718465 --to-offset 6135381 " in ahead and f"| rmqtool append {new} " in ahead
+    assert main(shlex.split(repair)[1:]) == EXIT_OK
+    assert len(whole - keys(old)) == 12  # the key of the record that ends in zeros is lost
+    main(["diff", str(old), str(new)])
+    assert commands(capfd.readouterr().out, "if A stays") == [line]
+    carry(line, tmp_path / "rows", capfd)
+    assert len(whole - keys(old)) == 1
+    log = run(capfd, old, new)[1]["commit_log"]
+    (each,) = log["ranges"]
+    assert [part["carried"]["in_other"] for part in each["filled"]] == [11] and not each["lost"]
+    assert (log["ahead_carried"]["messages"], log["ahead_carried"]["in_other"]) == (11515, 11)
+    main(["diff", str(old), str(new)])
+    text = capfd.readouterr().out
+    assert "if A stays" not in text and commands(text, "if B stays") == [ahead]
+    carry(ahead, tmp_path / "rows", capfd)
+    assert len(keys(old) - keys(new)) == 1
+
+
+def test_damage_alone_gets_one_line_and_none_where_append_does_not_write(
+    store_copy: Callable[[str], Path], cases: Library, capfd: Capture
+) -> None:
+    """Equal logs but for the damage: no choice. Folders of log files get no line."""
+    damaged, intact = store_copy("ok_540_clean"), cases.path("ok_540_clean")
+    patch(min((damaged / "commitlog").iterdir()), _PAGE, bytes(4096))
+    main(["diff", str(damaged), str(intact)])
+    text = capfd.readouterr().out
+    assert "carry over   Stop both brokers before you run a line." in text and " stays " not in text
+    repair, line = commands(text, "carry over")
+    assert repair == f"rmqtool recover {damaged} --apply"
+    assert line.startswith(f"rmqtool dump {intact} --from-offset 122988 --to-offset 127046 ")
+    main(["diff", str(damaged / "commitlog"), str(intact / "commitlog")])
+    text = capfd.readouterr().out
+    assert "122988 to 127046: no sound record in A, 11 messages in B\n" in text and "carry over" not in text
