@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Before, Given, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, uninterrupted
 from rmqtool.commands.verdicts import of_transactions
@@ -700,7 +700,9 @@ class _Task:
                 check=None if message is None else check, **self._store.arguments(), **chosen.given(),
             )  # fmt: skip
 
+        note_end_of_undo = changes.end_of_undo(self._output, self._store.store)
         with entering(make) as writer:
+            note_end_of_undo()
             if not chosen.create:
                 options.note_assumed_version(self._output, writer.options.written_by, "--profile")
             yield writer

@@ -127,6 +127,25 @@ def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
     return store.command("recover", "--undo", str(backup))
 
 
+def end_of_undo(output: Output, root: Path) -> Callable[[], None]:
+    """Return what notes, once messages are added, that the last repair can then no longer be undone.
+
+    Whether it can be undone now is found out at once. `root` is the store root, or where one will be made.
+    """
+    from rmqtool.repair.plan import undoable
+
+    found = undoable(root)
+
+    def note() -> None:
+        if found is not None:
+            command, backup = found
+            output.note(
+                f"rmqtool: the last {command} of this store can no longer be undone; its backup: {backup}"
+            )
+
+    return note
+
+
 def note_undo_command(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:
     """Print the command line that restores what the plan replaced."""
     output.note(f"rmqtool: to undo: {undo_command(store, backup)}")

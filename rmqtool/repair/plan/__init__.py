@@ -27,7 +27,7 @@ from rmqtool.repair.plan.harness import (
     unready,
 )
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
-from rmqtool.repair.plan.undo import Earlier, Undone, roll_back, undo
+from rmqtool.repair.plan.undo import Earlier, Undone, roll_back, undo, undoable
 
 __all__ = [
     "Action",
@@ -65,6 +65,7 @@ __all__ = [
     "show_plan",
     "steady",
     "undo",
+    "undoable",
     "unready",
     "write_plan",
 ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from rmqtool.errors import (
@@ -29,7 +30,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan import changes, guard
 from rmqtool.repair.plan.apply import STAGING_NAME, locked
 from rmqtool.repair.plan.backup import MANIFEST, Backup, Crcs, Entry, Manifest, what_is
-from rmqtool.repair.plan.fingerprint import again
+from rmqtool.repair.plan.fingerprint import Fingerprint, again
 from rmqtool.repair.plan.paths import Places
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreLayout
@@ -85,6 +86,45 @@ def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, mo
                               hint=f"if that store is {places.root} now: --force")  # fmt: skip
     with locked(places, held):
         return _Undo(folder, layout, places, backup, manifest).run()
+
+
+def undoable(root: Path) -> tuple[str, Path] | None:
+    """The command and the backup, next to the store, of the newest run that can still be undone.
+
+    Only the checkpoint and the files of the log tell whether the store was written to since.
+
+    Args:
+        root: the store root.
+
+    Returns:
+        None without a backup of this store, and if the newest one cannot be undone any more.
+    """
+    root = root.resolve()
+    found = max(_in_force(root.parent, str(root)), key=lambda each: each[0].made_ms, default=None)
+    if found is None:
+        return None
+    manifest, backup, applied = found
+    for path, state in applied.files.items():
+        if path == "checkpoint" or path.startswith("commitlog/"):
+            try:
+                now = (root / path).lstat()
+            except OSError:
+                return None
+            if (now.st_size, now.st_mtime_ns) != (state.size, state.mtime_ns):
+                return None
+    return manifest.command, backup.folder
+
+
+def _in_force(parent: Path, store: str) -> Iterator[tuple[Manifest, Backup, Fingerprint]]:
+    """The backups of a store in a folder whose runs were completed and are not undone."""
+    for path in parent.glob(f"*/{MANIFEST}"):
+        backup = Backup(path.parent)
+        try:
+            manifest, applied = backup.manifest(), backup.applied()
+        except RmqtoolError:  # not a backup, or one that no undo accepts
+            continue
+        if manifest.store == store and applied is not None and not backup.is_undone:
+            yield manifest, backup, applied
 
 
 class _Undo:
@@ -156,21 +196,13 @@ class _Undo:
 
         Backups next to this one and next to the store are known.
         """
-        newest: tuple[int, str, Path] | None = None
-        for parent in dict.fromkeys((self._named.parent, self._places.root.parent)):
-            for path in parent.glob(f"*/{MANIFEST}"):
-                backup = Backup(path.parent)
-                try:
-                    found = backup.manifest()
-                    in_force = backup.applied() is not None and not backup.is_undone
-                except RmqtoolError:  # not a backup, or one that no undo accepts
-                    continue
-                is_later = found.store == self._manifest.store and found.made_ms > self._manifest.made_ms
-                if in_force and is_later and (newest is None or found.made_ms > newest[0]):
-                    newest = found.made_ms, found.command, path.parent
-        if newest is None:
+        parents = dict.fromkeys((self._named.parent, self._places.root.parent))
+        found = [each for parent in parents for each in _in_force(parent, self._manifest.store)]
+        newest = max(found, key=lambda each: each[0].made_ms, default=None)
+        if newest is None or newest[0].made_ms <= self._manifest.made_ms:
             return None
-        return newest[1], self._places.command("recover", "--undo", str(newest[2]))
+        manifest, backup, _ = newest
+        return manifest.command, self._places.command("recover", "--undo", str(backup.folder))
 
     def _changed_since(self) -> str:
         """The hint on a store that is not as the run has left it."""

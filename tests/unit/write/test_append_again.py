@@ -171,3 +171,27 @@ def test_a_second_run_is_noticed(append: Callable[..., Result], tmp_path: Path) 
     assert len(bodies(store)) == len(places) + 5
     found = append(tmp_path / "new", "--create", "--input", rows(old[9]), "--dry-run")
     assert (found.code, "already has" in found.err) == (0, False)
+
+
+def test_the_end_of_undo_is_noted(
+    append: Callable[..., Result],
+    store_copy: Callable[[str], Path],
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Once, by the first append after a repair: `recover --undo` refuses from then on."""
+    root = store_copy("torn_540_killed")
+    message = ("--topic", "pubTopicOne", "--body", "more")
+    assert main(["recover", str(root), "--apply"]) == 0
+    out = b" ".join(capfdbinary.readouterr().out.split())
+    assert b"restores the store only as long as no broker and no rmqtool append has written to it." in out
+    (backup,) = root.parent.glob("*.rmqtool-backup-*")
+    assert append(root, *message, "--queue", "99").code != 0  # nothing is written: it can still be undone
+    assert main(["recover", str(root), "--undo", str(backup)]) == 0
+    assert "can no longer" not in append(root, *message, "--dry-run").err
+    assert main(["recover", str(root), "--apply"]) == 0
+    (backup,) = set(root.parent.glob("*.rmqtool-backup-*")) - {backup}
+    note = f"rmqtool: the last recover of this store can no longer be undone; its backup: {backup}\n"
+    for expected in (True, False):
+        result = append(root, *message)
+        assert (result.code, note in result.err) == (0, expected)
+    assert main(["recover", str(root), "--undo", str(backup)]) != 0
