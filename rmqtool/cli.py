@@ -261,6 +261,24 @@ _OTHER_WAYS = (
     ("rmqtool", "'show'|'cat'", "rmqtool dump STORE"),
     ("rmqtool", "'grep'", "rmqtool dump STORE --grep TEXT"),
     ("rmqtool", "'search'|'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
+    (
+        "rmqtool",
+        "'start'|'crash'|'crashed'",
+        "rmqtool recover STORE shows what a start of a broker would do, and a repair",
+    ),
+    (
+        "rmqtool",
+        "'broken'|'corrupt'|'damaged'",
+        "rmqtool doctor STORE says what is wrong, and what to run next",
+    ),
+    (
+        "rmqtool",
+        "'lost'|'missing'",
+        "for a message: rmqtool lookup STORE KEY --trace; for a store: rmqtool doctor STORE",
+    ),
+    ("rmqtool", "'lag'", "rmqtool stats STORE --by group"),
+    ("rmqtool", "'slow'", "rmqtool doctor STORE; for slow consumers: rmqtool stats STORE --by group"),
+    ("rmqtool", "'full'|'space'|'disk'", "rmqtool expire STORE shows which files can go"),
 )
 """Commands; what they do not take in this way, one of several; and what to use instead."""
 

@@ -154,6 +154,28 @@ def test_error_is_three_lines_at_most(program: list[str], arguments: list[str], 
     assert run_forked(program, *arguments).text.splitlines() == lines
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("start crash", "rmqtool recover STORE "),
+        ("broken", "rmqtool doctor STORE "),
+        ("lost missing", "for a message: rmqtool lookup STORE KEY --trace; for a store: "),
+        ("lag", "rmqtool stats STORE --by group"),
+        ("slow", "rmqtool doctor STORE; for slow consumers: rmqtool stats STORE --by group"),
+        ("full space", "rmqtool expire STORE "),
+    ],
+)
+def test_a_word_for_a_trouble_leads_to_a_command(
+    words: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Who is frightened types what has happened."""
+    for word in words.split():
+        assert cli.main([word]) == 2
+        said, hint = capfd.readouterr().err.splitlines()
+        assert said == f"rmqtool: No such command '{word}'."
+        assert hint.startswith(f"  {line}")
+
+
 @pytest.mark.parametrize("name", sorted({*GROUPS["Repair and clean up"], "deliver"}))
 def test_a_dry_run_is_the_command_without_apply(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Who looks for --dry-run learns that the command changes nothing without --apply."""
