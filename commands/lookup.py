@@ -241,7 +241,8 @@ def lookup(
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
     rmqtool cannot read; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    selection = selected.but(limit=max_).selection(shown.tz)
+    selected = selected.but(limit=max_)
+    selection = selected.selection(shown.tz)
     writer = shown.writer(grep=selection.grep)
     given = sought.given()
     if writer.fields and "help" in writer.fields:
@@ -249,7 +250,8 @@ def lookup(
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
-    kind = _kind({name: value is not None and value != [] for name, value in given.items()}, store, selected)
+    narrowed = [*words, *shown.words({"tz"})] if (words := selected.words()) else []
+    kind = _kind({name: value is not None and value != [] for name, value in given.items()}, store, narrowed)
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
@@ -274,8 +276,11 @@ def lookup(
         return task.messages(request, form, trace=trace)
 
 
-def _kind(given: dict[str, bool], store: options.StoreOptions, selected: options.SelectionOptions) -> str:
-    """Return the one requested kind of look-up; tags next to another kind only narrow it."""
+def _kind(given: dict[str, bool], store: options.StoreOptions, narrowed: Sequence[str]) -> str:
+    """Return the one requested kind of look-up; tags next to another kind only narrow it.
+
+    `narrowed` are the words of the options that select messages, for a line that shows these messages.
+    """
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
         names = " and ".join(map(_spelled, kinds))
@@ -286,23 +291,13 @@ def _kind(given: dict[str, bool], store: options.StoreOptions, selected: options
             f" --queue-offset or --time; {store.command('dump', '-n', '5')} shows keys"
         )
         error = UsageError("nothing to look up", hint=ways)
-        if selected.grep is not None:
-            error.hint = f"to search bodies: {store.command('dump', *_grep_words(selected))}"
+        if narrowed:
+            what = "search bodies" if "--grep" in narrowed else "show all these messages"
+            error.hint = f"to {what}: {store.command('dump', *narrowed)}"
             history = store.command("lookup", "--offset", "OFFSET", "--trace")
             error.lines = [f"then, for the history of one by its physical_offset: {history}"]
         raise error
     return kinds[0] if kinds else "tag"
-
-
-def _grep_words(selected: options.SelectionOptions) -> Iterator[str]:
-    """Yield the options of dump that search the selected bodies."""
-    for name in ("topic", "queue"):
-        for value in getattr(selected, name) or ():
-            yield from (f"--{name}", value)
-    for name in ("since", "until", "grep"):
-        value = getattr(selected, name)
-        if value is not None:
-            yield from (f"--{name}", value)
 
 
 def _spelled(kind: str) -> str:

@@ -567,7 +567,7 @@ def test_values_are_narrowed_and_explained_as_keys_are(cases: Library, lookup: L
 def test_a_text_in_bodies_leads_to_dump(cases: Library, lookup: Lookup) -> None:
     """--grep alone, and a value with a space, which no key can have: the line searches the bodies."""
     store = cases.path(CLEAN)
-    line = f"rmqtool dump {store} --topic 'pub*' --queue 0 --since 2001-01-01 --grep 'red login'"
+    line = f"rmqtool dump {store} --topic 'pub*' --queue 0 --grep 'red login' --since 2001-01-01 --tz UTC"
     result = lookup(store, "--grep", "red login", "--topic", "pub*", "--queue", "0", "--since", "2001-01-01")
     assert result.code == 2
     history = f"rmqtool lookup {store} --offset OFFSET --trace"
@@ -579,6 +579,23 @@ def test_a_text_in_bodies_leads_to_dump(cases: Library, lookup: Lookup) -> None:
     assert (
         f"to search bodies: rmqtool dump {store} --grep 'red login\\.'\n" in lookup(store, "red login.").err
     )
+
+
+def test_a_selection_without_a_key_leads_to_dump(cases: Library, lookup: Lookup) -> None:
+    """The line shows the same messages: with all filters, and the zone that the times are in."""
+    store = cases.path(CLEAN)
+    filters = ("--topic", "a b", "--queue", "0", "--since", "2001-01-01", "--until", "2001-01-02")
+    result = lookup(store, *filters, "--max", 5, "--tz", "Asia/Shanghai")
+    line = (
+        f"rmqtool dump {store} --topic 'a b' --queue 0 --since 2001-01-01 --until 2001-01-02 --limit 5"
+        " --tz Asia/Shanghai"
+    )
+    assert result.code == 2
+    assert result.err.splitlines()[:2] == [
+        "rmqtool: nothing to look up",
+        f"  to show all these messages: {line}",
+    ]
+    assert f"; rmqtool dump {store} -n 5 shows keys" in " ".join(lookup(store, "--tz", "UTC").err.split())
 
 
 def test_a_table_is_not_as_wide_as_the_longest_body(cases: Library, lookup: Lookup) -> None:
