@@ -238,6 +238,11 @@ def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
 
 _OTHER_WAYS = (
     ("dump", "--tail", "rmqtool tail STORE --last N shows the newest messages"),
+    (
+        "tail",
+        "extra argument",
+        "it takes one STORE; -f is --follow here: --format-string FORMAT is the format of dump -f FORMAT",
+    ),
     ("export", "'--format'", "--output-format names the format of the files; --format that of the report"),
     ("stats lookup tail verify", "--output", "the rows go to standard output: --format csv > FILE"),
     (
@@ -304,7 +309,7 @@ def _report(error: Exception) -> int:
         for names, words, other in _OTHER_WAYS:
             if command in names.split() and any(word in wrong for word in words.split("|")):
                 hint = other
-                message = message.partition(" Did you mean")[0]
+                message = message.partition(" Did you mean")[0].partition(" (Possible options")[0]
         _print_lines(message, hint)
         return EXIT_USAGE
     limit = "ulimit -v, MemoryMax of a service, memory of a container"

@@ -176,6 +176,23 @@ def test_a_word_for_a_trouble_leads_to_a_command(
         assert hint.startswith(f"  {line}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said", "hint"),
+    [
+        (["tail", "s", "-f", "%t %q"], "Got unexpected extra argument(s) (%t %q)",
+         "it takes one STORE; -f is --follow here: --format-string FORMAT is the format of dump -f FORMAT"),
+        (["dump", "s", "--tail", "1"], "No such option: --tail",
+         "rmqtool tail STORE --last N shows the newest messages"),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_command_leads_to_the_one_here(
+    arguments: list[str], said: str, hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The hint replaces the options that Typer finds similar."""
+    assert cli.main(arguments) == 2
+    assert capfd.readouterr().err.splitlines() == [f"rmqtool: {said}", f"  {hint}"]
+
+
 @pytest.mark.parametrize("name", sorted({*GROUPS["Repair and clean up"], "deliver"}))
 def test_a_dry_run_is_the_command_without_apply(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Who looks for --dry-run learns that the command changes nothing without --apply."""
