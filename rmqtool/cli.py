@@ -238,6 +238,7 @@ def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
 
 _OTHER_WAYS = (
     ("dump", "--tail", "rmqtool tail STORE --last N shows the newest messages"),
+    ("dump tail stats export copy sql spark-scan verify", "--max", "--limit N is its name here"),
     (
         "tail",
         "extra argument",

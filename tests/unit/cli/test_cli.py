@@ -183,6 +183,8 @@ def test_a_word_for_a_trouble_leads_to_a_command(
          "it takes one STORE; -f is --follow here: --format-string FORMAT is the format of dump -f FORMAT"),
         (["dump", "s", "--tail", "1"], "No such option: --tail",
          "rmqtool tail STORE --last N shows the newest messages"),
+        (["dump", "s", "--max", "1"], "No such option: --max", "--limit N is its name here"),
+        (["verify", "s", "--max", "1"], "No such option: --max", "--limit N is its name here"),
     ],
 )  # fmt: skip
 def test_an_option_of_another_command_leads_to_the_one_here(
