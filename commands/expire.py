@@ -158,7 +158,11 @@ def expire(
         if error.needs is not None and archive is not None:
             words, left_out = _absolute(at, before, chosen, shown.zone)
             line = given.line(*words, f"--{error.needs}", without=left_out)
-            error.hint = f"to copy the files to {archive} and then delete them: {line}"
+            from rmqtool.repair.expire.expiry import frees_nothing
+
+            same = frees_nothing(archive, store.commitlog or [store.store])
+            note = "this frees nothing, because the archive is on the same disk; " if same else ""
+            error.hint = f"{note}to copy the files to {archive} and then delete them: {line}"
         raise
     found = with_times(_row(store, chosen, change, archive, done), shown.zone)
     output.write_object(found, expire_lines(found, shown.zone, store.command, everything=all))

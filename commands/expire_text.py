@@ -377,7 +377,7 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
         yield from _table(_by_topic(rows), _TOPIC_OF_QUEUES_COLUMNS, "topics", _ROWS_SHOWN)
     if any(row["becomes_empty"] for row in rows):
         yield "note         an empty queue keeps its max_offset: its next message gets that offset"
-    if any(row["min_offset_after"] == 0 < row["first_offset_after"] for row in rows):
+    if everything and any(row["min_offset_after"] == 0 < row["first_offset_after"] for row in rows):
         yield (
             "note         a min_offset_after of 0 although messages are deleted: this broker answers 0 for a"
             " queue whose first file has no message left"

@@ -821,7 +821,10 @@ def test_free_space_that_cannot_be_reached(
     }  # fmt: skip
     assert main(["expire", str(root), "--at", str(now), "--until-free", "100G"]) == 1
     said = f"--until-free cannot be reached: 99.0 GiB are free, deleting would free {format_size(gain)};"
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    missing = format_size(goal["missing_bytes"])
+    verdict = out[out.index("\nverdict ") :]
+    assert said in out and f" --until-free cannot be reached: {missing} are missing." in verdict
     found = run(root, "--at", now, "--until-free", f"{(99 << 30) + 1}B")[1]
     assert found["goal"]["missing_bytes"] == 0 and found["totals"]["files_going"] > 0
     assert main(["expire", str(root), "--at", str(now), "--until-free", "98G"]) == 0
@@ -1011,6 +1014,10 @@ def test_archive_on_the_disk_of_the_store_frees_nothing(
     _, kept, _ = run(root, *words[:4], "--until-free", "100G", *words[-2:])
     assert kept["totals"]["files_going"] == 0 and kept["goal"]["missing_bytes"] == 1 << 30
     assert kept["files"][0]["reason"] == "an archive on the same disk frees nothing"
+    assert main(["expire", str(root), *map(str, words), "--apply"]) == 4
+    assert (
+        "  this frees nothing, because the archive is on the same disk; to copy " in capsys.readouterr().err
+    )
     for apply, verb, copies in (([], "frees", "take"), (["--apply", "--force"], "freed", "have taken")):
         main(["expire", str(root), *map(str, words), *apply])
         text = capsys.readouterr().out
@@ -1030,6 +1037,9 @@ def test_minimum_of_an_empty_queue_is_explained(
         assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
         text = capsys.readouterr().out
         assert "an empty queue keeps its max_offset" in text
+        assert "min_offset_after" not in text  # neither the column, nor the note on it
+        main(["expire", str(root), "--at", str(now), "--tz", "UTC", "--all"])
+        text = capsys.readouterr().out
         assert ("a min_offset_after of 0 although messages are deleted" in text) == zero, version
 
 
