@@ -451,9 +451,16 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
         sentences.append(f"The lag of {counted(lost, 'group')} is unknown: {theirs} lost.")
     if behind:
         since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
-        of = counted(len(known | behind.keys()), "other group" if lost else "group")
-        lag = "lags" if len(behind) == 1 else "lag"
-        sentences.append(f"{len(behind)} of {of} {lag} by {by_name(behind, 'message', 'group')}{since}.")
+        others = len(known | behind.keys())
+        of = f"{len(behind)} of {counted(others, 'other group' if lost else 'group')}"
+        if len(behind) > 1:
+            text = f"{of} lag by {by_name(behind, 'message', 'group')}"
+        else:
+            ((group, count),) = behind.items()
+            one = shortened(group)
+            text = f"{one} lags" if others == 1 else f"{of} lags: {one}"
+            text += f" by {counted(count, 'message')}"
+        sentences.append(f"{text}{since}.")
     elif known:
         what = "other group" if without or lost else "group"
         sentences.append(f"No {what} lags ({counted(len(known), 'group')} with offsets).")

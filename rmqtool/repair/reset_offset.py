@@ -13,7 +13,7 @@ Source: ConsumerOffsetManager, DataVersion#nextVersion, ConfigManager#persist; s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 from fnmatch import fnmatchcase
@@ -52,6 +52,7 @@ _BY_BROKER = "start the broker without consumers, and set them with mqadmin rese
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
 _NAMED = 8  # groups that a text lists
+_OTHERS = 3  # groups without offsets whose lines stand below the plan of others; more push it away
 _LINES = 20  # groups that get a command line of their own
 _GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
 
@@ -183,7 +184,8 @@ class Planned:
         warnings: texts.
         last_ms: the store time of the log's last message; None without one, or a `since`.
         without: the groups that have no offset afterwards though those of all groups were lost.
-        lines: how to set theirs: command lines, and which of the groups have none.
+        lines: how to set theirs: command lines, and which of the groups have none; of more than
+            `_OTHERS` groups that were not asked for, only the line that lists these.
         refusals: why it would not be applied; none for a plan that is not needed.
         is_needed: whether applying it changes anything, including the guard of an interrupted run.
         earlier: what became of interrupted runs, when it was applied.
@@ -243,7 +245,7 @@ def plan(store: Store, request: Request) -> Planned:
     actions = tuple(_actions(store, folder, document, resets, are_lost=are_lost))
     have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
     without = tuple(sorted(known - have, key=_by_length)) if are_lost else ()
-    lines = tuple(_first_lines(store, request, without))
+    lines = tuple(_lines_of_others(store, request, without))
     mark = plans.fingerprint(layout)
     last_ms = None if request.since is None else store.last_stored_ms()
     result = Plan(COMMAND, request.options(), actions, mark, {"offsets": [each.row() for each in resets]})
@@ -378,6 +380,15 @@ def _raise_unknown(
 
 def _by_length(name: str) -> tuple[int, str]:
     return len(name), name
+
+
+def _lines_of_others(store: Store, request: Request, groups: Sequence[str]) -> Iterator[str]:
+    """See `Planned.lines`."""
+    if len(groups) <= _OTHERS or all(map(request.matches_group, groups)):
+        yield from _first_lines(store, request, groups)
+    else:
+        line = command_on(store.layout, COMMAND, "--group", "*", *request.start())
+        yield f"how each is set: {line}"
 
 
 def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Iterator[str]:
