@@ -109,8 +109,9 @@ class StatsOptions(Group):
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw the groups of --by, rates, sizes, queues and lag in this new .svg or .png"
-            " file; needs pip install 'rmqtool[plot]'.",
+            help="Draw in this new .svg or .png file: messages by the names of --by (by topic if it is only"
+            " group), their rates, sizes and queues, and, whatever --by is, the lag of groups; needs pip"
+            " install 'rmqtool[plot]'.",
         ),
         Before("format"),
     ] = None

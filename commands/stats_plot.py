@@ -173,7 +173,7 @@ def _named_bars(axes: Any, rows: Sequence[tuple[str, float, str]], colour: str) 
 
 
 def _groups(axes: Any, charts: Charts) -> None:
-    """Draw the bytes of the groups that --by names."""
+    """Draw bytes and messages by the names of --by, without the consumer group."""
     shown = [_SHOWN.get(each, each) for each in charts.by]
     is_time = charts.by[0] in ("hour", "day")
     rows = charts.groups if is_time else sorted(charts.groups, key=lambda row: -row["bytes"])

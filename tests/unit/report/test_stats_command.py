@@ -274,6 +274,8 @@ def test_charts_show_what_by_names(tmp_path: Path, stats: Stats) -> None:
         assert {"Queue skew", "Lag of consumer groups, messages", "group", "4 KiB", "14 Nov 22:13:20"} <= set(
             shown
         )
+    by_topic, *others, by_group = ((tmp_path / f"{number}.svg").read_bytes() for number in range(4))
+    assert by_group == by_topic and by_topic not in others  # the lag is drawn whatever --by is
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
     assert stats(store, "--plot", tmp_path / "none.svg").code == 0
     assert "Lag of consumer groups, messages" not in drawn(tmp_path / "none.svg")
