@@ -124,7 +124,7 @@ def dump(
     writer = shown.writer(grep=selection.grep)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
-        form = shown.row_format(opened, writer, writer.fields)
+        form = shown.row_format(opened, writer.fields)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)
         if kind != "commitlog":

@@ -272,7 +272,7 @@ def lookup(
         request = _request(kind, given, selection, sought.tag, scan)
         if explain:
             return task.explain(request)
-        form = shown.row_format(opened, writer, writer.fields)
+        form = shown.row_format(opened, writer.fields)
         return task.messages(request, form, trace=trace)
 
 

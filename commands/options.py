@@ -533,8 +533,7 @@ class OutputOptions(Group):
         typer.Option(
             "--body",
             metavar="text|hex|base64|none",
-            help="Show bodies in this form. With text, a body that is not UTF-8 is shown as base64; in a"
-            " table on a terminal as its length and hex.",
+            help="Show bodies in this form. With text, a body that is not UTF-8 is shown as base64.",
         ),
     ] = "text"
     body_limit: Annotated[
@@ -621,8 +620,8 @@ class OutputOptions(Group):
             sought=None if grep is None else grep.span_in,
         )
 
-    def row_format(self, store: "Store", writer: Output, fields: Sequence[str] | None) -> "RowFormat":
-        """Return the form of message rows for `writer`; unknown names among `fields` are ignored."""
+    def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
+        """Return the form of message rows: `fields` are those of `Output`; unknown names are ignored."""
         from rmqtool.formats.body import BODY_LIMIT
         from rmqtool.message.columns import BY_NAME
         from rmqtool.message.rows import RowFormat
@@ -636,7 +635,6 @@ class OutputOptions(Group):
             names=None if fields is None else tuple(name for name in roots if name in BY_NAME),
             body_limit=BODY_LIMIT if self.body_limit is None else self.body_limit,
             due_of=due_of(store),
-            marks_binary=writer.shows_table,
         )
 
 

@@ -353,10 +353,7 @@ def _show(run: _Run, *, body: BodyForm) -> int:
         seen.report(replace(found, path=f"{broker_name}: {found.path}") if several else found)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for row, is_message in message_rows(
-            session, run.request, report, names=names, body=body, tz=run.tz,
-            marks_binary=run.writer.shows_table,
-        ):  # fmt: skip
+        for row, is_message in message_rows(session, run.request, report, names=names, body=body, tz=run.tz):
             run.messages = (run.messages or 0) + is_message
             yield row
 

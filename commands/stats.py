@@ -213,7 +213,7 @@ def stats(
 
             picture = check_plot(own.plot, opened)
         request = own.request(
-            selection, names, shown.row_format(opened, writer, None), timeline=writer.chosen_format == "table"
+            selection, names, shown.row_format(opened, None), timeline=writer.chosen_format == "table"
         )
         with writer.progress("stats", sum(file.size for file in opened.layout.commit_log)) as bar:
             found = overview(opened, request, seen.report, bar.advance, looked)

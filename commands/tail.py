@@ -121,7 +121,7 @@ def tail(
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         selection = _with_topics_of(opened, selection, group, retry=retry)
-        form = shown.row_format(opened, writer, writer.fields)
+        form = shown.row_format(opened, writer.fields)
         try:
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_note_to(writer)

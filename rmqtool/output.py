@@ -204,11 +204,6 @@ class Output:
         return None
 
     @property
-    def shows_table(self) -> bool:
-        """Whether rows are a table on a terminal, which people read."""
-        return self._template is None and self.chosen_format == "table" and self._terminal
-
-    @property
     def takes_cells(self) -> bool:
         """Whether `write_rows` accepts `TextColumns` after the first block of rows: nothing is cut."""
         return self._template is None and self.chosen_format == "table" and not self._terminal

@@ -55,7 +55,6 @@ class RowFormat:
         names: the requested columns; None is all, in the order of the table of columns.
         body_limit: most bytes of an unpacked body.
         due_of: gives the delivery time of delayed messages, for `system`; None if unknown.
-        marks_binary: in the form `text`, a body that is not UTF-8 is its length and hex, for people.
 
     Raises:
         UsageError: an unknown column or body form.
@@ -66,7 +65,6 @@ class RowFormat:
     names: tuple[str, ...] | None = None
     body_limit: int = BODY_LIMIT
     due_of: system_topics.DueOf | None = None
-    marks_binary: bool = False
 
     def __post_init__(self) -> None:
         """Check the names. Raises UsageError."""
@@ -78,14 +76,6 @@ class RowFormat:
     def columns(self) -> tuple[str, ...]:
         """The columns of fixed-column output (CSV, TSV, tables), in order."""
         return FIXED_NAMES if self.names is None else self.names
-
-    def spelled(self, plain: bytes) -> tuple[str | None, str | None]:
-        """(body, body_encoding) of a body as the application sees it."""
-        text, encoding = spell_body(plain, self.body)
-        if self.marks_binary and self.body == "text" and encoding == "base64":
-            unit = "byte" if len(plain) == 1 else "bytes"
-            return f"({len(plain)} {unit}) {plain.hex()}", "hex"
-        return text, encoding
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -189,7 +179,7 @@ class _View:
         """(body, body_encoding)."""
         if self.form.body == "none" or self._unpacked[0] is None:  # do not unpack needlessly
             return None, None
-        return self.form.spelled(self._unpacked[0])
+        return spell_body(self._unpacked[0], self.form.body)
 
     @property
     def stored_body(self) -> str | None:

@@ -22,7 +22,7 @@ from rmqtool.message.result_values import (
     shown_plain_time,
     shown_time,
 )
-from rmqtool.message.rows import BodyForm, Row, RowFormat, spell_body
+from rmqtool.message.rows import BodyForm, Row, spell_body
 from rmqtool.spark.errors import spark_errors
 from rmqtool.spark.scan_job import (
     DAMAGE,
@@ -73,15 +73,12 @@ def message_rows(
     names: Sequence[str] | None = None,
     body: BodyForm = "text",
     tz: tzinfo | None = UTC,
-    marks_binary: bool = False,
 ) -> Iterator[tuple[Row, bool]]:
     """The selected messages in the order of the log, store by store, up to the limit; True with each.
 
     A range that holds no record is a row of `physical_offset, size, status, file, broker_name`, False
-    with it. `report` gets these ranges, and damaged records, in the order of the rows. `body`, `tz` and
-    `marks_binary` are those of `RowFormat`.
+    with it. `report` gets these ranges, and damaged records, in the order of the rows.
     """
-    form = RowFormat(body=body, tz=tz, marks_binary=marks_binary)
     options = {"includeBody": "false"} if body == "none" else {}
     columns = columns_for(names, body)
     with spark_errors():
@@ -90,7 +87,7 @@ def message_rows(
             values = row.asDict()
             for each in findings_of(values):
                 report(values["brokerName"], each)
-            yield _message_row(values, names, form), values[RECORD] is not None
+            yield _message_row(values, names, body, tz), values[RECORD] is not None
 
 
 def _in_order(frame: DataFrame) -> DataFrame:
@@ -110,7 +107,9 @@ def first_rows(frame: DataFrame, limit: int | None) -> Iterator[Any]:
     yield from islice(frame.toLocalIterator(), limit)
 
 
-def _message_row(values: dict[str, Any], names: Sequence[str] | None, form: RowFormat) -> Row:
+def _message_row(
+    values: dict[str, Any], names: Sequence[str] | None, body: BodyForm, tz: tzinfo | None
+) -> Row:
     stored = {name: values.get(spark_name(name)) for name in (*BY_NAME, "broker_name")}
     if values[RECORD] is None:
         return {name: stored[name] for name in _DAMAGE_FIELDS}
@@ -118,12 +117,12 @@ def _message_row(values: dict[str, Any], names: Sequence[str] | None, form: RowF
         stored["properties"] = dict(map(tuple, stored["properties"]))
     stored["body"] = stored["body_encoding"] = None
     if values.get("body") is not None:
-        stored["body"], stored["body_encoding"] = form.spelled(bytes(values["body"]))
+        stored["body"], stored["body_encoding"] = spell_body(bytes(values["body"]), body)
     if stored["stored_body"] is not None:
         stored["stored_body"] = base64.b64encode(stored["stored_body"]).decode()
     for name, source in _TIMES.items():
         time_ms: int | None = stored[source]
-        stored[name] = None if time_ms is None else format_time(time_ms, form.tz)
+        stored[name] = None if time_ms is None else format_time(time_ms, tz)
     if stored["system"] is not None:
         stored["system"] = json.loads(stored["system"])
     if names is not None:

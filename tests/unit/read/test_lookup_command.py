@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rmqtool.cli import main
 from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.formats.message_id import offset_message_id
@@ -628,33 +626,6 @@ def test_a_narrow_table_keeps_the_place_and_not_what_was_typed(
             assert f"{name} is {text}" in " ".join(err.split())
         assert out.splitlines()[0].replace("\x1b[1m", "").split() == shown, words
         assert "physical_offset" not in err.partition("too narrow")[2]
-
-
-@pytest.mark.parametrize("command", ["lookup", "dump", "tail", "stats"])
-def test_a_table_on_a_terminal_marks_bodies_that_are_not_text(
-    command: str, cases: Library, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`ng==` looks like a text. JSON, --body base64 and a pipe have base64."""
-    words = {
-        "lookup": ["lookup", "rty0"], "dump": ["dump", "--key", "rty0"],
-        "tail": ["tail", "--topic", "pubRetry", "--limit", "1"],
-        "stats": ["stats", "--topic", "pubRetry", "--largest", "20"],
-    }[command]  # fmt: skip
-    words.insert(1, str(cases.path("ok_497_clean")))
-
-    def output(*more: str) -> str:
-        assert main([*words, *more]) == 0
-        return capfd.readouterr().out
-
-    encoded = "xLekIJXM"
-    start = b64decode(encoded).hex()
-    assert encoded in output("--format", "table")
-    monkeypatch.setattr("rmqtool.output._is_terminal", lambda: True)
-    monkeypatch.setenv("PAGER", "cat")
-    monkeypatch.setenv("COLUMNS", "160")
-    table = output("--format", "table")
-    assert f"(64 bytes) {start}" in table and encoded not in table
-    assert encoded in output("--json") and encoded in output("--format", "table", "--body", "base64")
 
 
 def test_an_id_of_another_host_and_a_value_inside_a_batch(cases: Library, lookup: Lookup) -> None:
