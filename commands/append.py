@@ -425,14 +425,15 @@ def append(
     corrected. In CSV an unclosed quote makes the rest of the file part of one cell: the rows before that
     row are stored, and appending stops there even with --on-error skip.
 
-    --create checks the first rows of the input (some thousands) before it creates the store, and creates
-    none if one of them is bad. It does not allocate the space of the log file unless --reserve is given.
+    --create reads the first rows of the input (some thousands) before it creates the store. It creates
+    none if one of them is bad, if a broker would refuse the first message, or if there is no message that
+    can be stored. It does not allocate the space of the log file unless --reserve is given.
 
-    Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input, or
-    when the store or the output cannot be written; 4 when refused: the store was not closed cleanly, its
-    last log file is damaged, a queue lacks its last unit, an order topic would be spread over more
-    queues, or --commit or --rollback names a half message that is already finished; 5 when the store is
-    in use.
+    Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input,
+    --create with an input without a message, or when the store or the output cannot be written; 4 when
+    refused: the store was not closed cleanly, its last log file is damaged, a queue lacks its last unit, an
+    order topic would be spread over more queues, or --commit or --rollback names a half message that is
+    already finished; 5 when the store is in use.
     """
     task = _Task(store, own, shown, given)
     if own.input is None:
@@ -661,13 +662,12 @@ class _Task:
 
     @contextmanager
     def _appending(self, source: Input) -> Iterator[StoreWriter]:
-        """The writer for an input; a new store is made only when the first rows of the input are sound."""
-        if self._options.create:
-            profile = self._dry_run().options.profile
-            source.rules = replace(source.rules, profile=profile)
-            source.look()
+        """The writer for an input; a new store is made only for a message that can be stored."""
+        chosen = self._options
+        if chosen.create:
+            self._dry_run().look(source, chosen.queue_by, chosen.on_error, self._report, self._changed)
         with self._going_on(), self._writer() as writer:
-            if not self._options.create:
+            if not chosen.create:
                 source.rules = replace(source.rules, profile=writer.options.profile)
             yield writer
 

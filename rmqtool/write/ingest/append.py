@@ -9,7 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from rmqtool.errors import IllegalMessageError, RefusedError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.errors import (
+    IllegalMessageError,
+    InputError,
+    RefusedError,
+    RmqtoolError,
+    StoreInUseError,
+    UnwritableError,
+)
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text
 from rmqtool.formats.java import index_key_hash
@@ -342,6 +349,39 @@ class DryRun:
         """As `StoreWriter.open`; `given` are the options by name. Raises as that does."""
         found = opening.examine(path, given, **arguments)
         return cls(path, found, auto_create_queues=auto_create_queues)
+
+    def look(
+        self,
+        source: Input,
+        queue_by: QueueBy,
+        on_error: OnError,
+        report: Callable[[RowError], None],
+        change: Change,
+    ) -> None:
+        """Check an input up to the first message that can be stored, before a store is made for it.
+
+        Args:
+            source: the input, with the same `on_error` and `report`; gets the rules of the store.
+            queue_by: how a message that names no queue gets one.
+            on_error: what a row that cannot be stored does.
+            report: called for every row left out.
+            change: makes of a message the one to store.
+
+        Raises:
+            RowError: a row that cannot be stored, as `put_each` and `Input.look` raise it.
+            InputError: the input cannot be read, or has no message that can be stored.
+        """
+
+        def takes(number: int, message: NewMessage) -> bool:
+            return any(True for _ in put_each(self, [(number, message)], queue_by, on_error, report, change))
+
+        source.rules = replace(source.rules, profile=self.options.profile)
+        try:
+            source.look(takes)
+        except InputError as error:
+            nothing = "nothing was stored, and no store was created"
+            error.hint = nothing if error.hint is None else f"{error.hint}; {nothing}"
+            raise
 
     def put(self, message: NewMessage) -> None:
         """Check one message.

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
@@ -48,6 +48,7 @@ _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _AHEAD = 2
 _PATIENCE_MS = 200  # without new bytes: then what a pipe gave is taken
 _LONGEST_MS = 1000  # after the first bytes: then they are taken although more come
+_FIRST = 16  # rows of a batch that become messages before the others do
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
 
@@ -116,6 +117,11 @@ class Parsed(NamedTuple):
     numbers: Any
     keep: Any
     errors: dict[int, RowError]
+
+    def since(self, number: int) -> Parsed:
+        """The same without the rows before this one."""
+        errors = {each: error for each, error in self.errors.items() if each >= number}
+        return self._replace(keep=self.keep & (self.numbers >= number), errors=errors)
 
 
 class Read(NamedTuple):
@@ -194,18 +200,24 @@ class Input:
 
         Raises: as `batches`.
         """
-        from rmqtool.write.table.schema import messages_of
-
         for batch, errors in self._sound_batches():
-            numbers = self._numbers[-1][1] if len(batch) else ()
-            wrong = sorted(errors, reverse=True)
             if look is not None and len(batch):
                 look(batch)
-            for number, message in zip(numbers, messages_of(batch), strict=True):
-                while wrong and wrong[-1] < number:
-                    self._handle({wrong[-1]: errors[wrong.pop()]})
-                yield int(number), message
-            self._handle({number: errors[number] for number in wrong})
+            yield from self._one_by_one(batch, self._numbers[-1][1] if len(batch) else (), errors)
+
+    def _one_by_one(
+        self, batch: pa.RecordBatch, numbers: Any, errors: dict[int, RowError]
+    ) -> Iterator[tuple[int, NewMessage]]:
+        from rmqtool.write.table.schema import messages_of
+
+        wrong = sorted(errors, reverse=True)
+        parts = (batch.slice(0, _FIRST), batch.slice(_FIRST))  # whoever takes only the first ones waits less
+        messages = chain.from_iterable(messages_of(part) for part in parts)
+        for number, message in zip(numbers, messages, strict=True):
+            while wrong and wrong[-1] < number:
+                self._handle({wrong[-1]: errors[wrong.pop()]})
+            yield int(number), message
+        self._handle({number: errors[number] for number in wrong})
 
     def _handed(self, items: Iterator[Read]) -> Iterator[pa.RecordBatch]:
         """The batches; reports wrong rows in the thread of the consumer, in its order."""
@@ -221,18 +233,38 @@ class Input:
         with _explained(self._format):
             yield from self._batches()
 
-    def look(self) -> None:
-        """Read the first rows, some MiB at most, before anything is made for them; they are not lost.
+    def look(self, takes: Callable[[int, NewMessage], bool]) -> None:
+        """Read up to the first message that `takes` takes, before anything is made for it; it is not lost.
+
+        Rows before it are done: reported, if they are wrong. Memory holds those of some MiB.
+
+        Args:
+            takes: called with the row number and the message; False leaves it out.
 
         Raises:
-            RowError: one of them is wrong, and wrong rows end the input.
-            InputError: the input is not what it is taken for.
+            RowError: a row up to it, or one of the next ones (some MiB at most), is wrong, and wrong rows
+                end the input. Also what `takes` raises.
+            InputError: the input is not what it is taken for, or it has no such message.
         """
+        import pyarrow as pa
+
+        left_out = 0
         with _explained(self._format):
-            self._looked += islice(self._parsed, 1)
-        errors = self._looked[0].errors if self._looked else {}
-        if errors and self._on_error == "stop":
-            raise errors[min(errors)]
+            for parsed in self._parsed:
+                batch, numbers = parsed.batch.filter(pa.array(parsed.keep)), parsed.numbers[parsed.keep]
+                for number, message in self._one_by_one(batch, numbers, parsed.errors):
+                    if not takes(number, message):
+                        left_out += 1
+                        continue
+                    if parsed.errors and self._on_error == "stop":
+                        raise parsed.errors[min(parsed.errors)]
+                    self._looked = [parsed.since(number)]
+                    return
+        after = f" after row {self._skip_rows}" if self._skip_rows else ""
+        if left_out or self.skipped:
+            raise InputError(f"the input has no message{after} that can be stored")
+        only = ", only fillers of recover" if self.fillers else ""
+        raise InputError(f"the input has no message{after}{only}")
 
     def _parse(self) -> Iterator[Parsed]:
         import numpy as np

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from pyarrow import parquet
 from rmqtool.cli import main
 from rmqtool.read.store import Store
 from tests.support.dumps import Result
+from tests.support.programs import RMQTOOL
 
 SMALL = ("--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
          "--index-entries", "400")  # fmt: skip
@@ -108,6 +111,113 @@ def test_a_new_store_is_made_for_sound_rows_only(
     again = append(store, "--create", "--input", good)
     assert again.code == 4 and "is already a store" in again.err and "omit --create" in again.err
     assert len(bodies(store)) == len(GOOD)
+
+
+NOTHING = "nothing was stored, and no store was created"
+REFUSED: tuple[tuple[Row, str], ...] = (
+    ({"topic": "a b"}, "has characters that no broker takes (MESSAGE_ILLEGAL)"),
+    ({"topic": "T" * 300}, "(MESSAGE_ILLEGAL)"),
+    ({"topic": "SCHEDULE_TOPIC_XXXX"}, "(NO_PERMISSION)"),
+    ({"queue_id": 99}, "queue_id: topic T has no queue 99 (INVALID_PARAMETER)"),
+    ({"queue_id": -1}, "queue_id: topic T has no queue -1 (INVALID_PARAMETER)"),
+    ({"body": "x" * 5_000_000}, "(MESSAGE_ILLEGAL)"),
+)
+
+
+@pytest.mark.parametrize(("wrong", "said"), REFUSED)
+@pytest.mark.parametrize("more", [(), ("--show", "messages"), ("--on-error", "skip")])
+def test_no_store_is_made_where_a_broker_refuses_the_first_row(
+    append: Callable[..., Result], tmp_path: Path, wrong: Row, said: str, more: tuple[str, ...]
+) -> None:
+    """The line then works with the corrected input, as if it were the first try."""
+    path, row = tmp_path / "in.jsonl", {"topic": "T", "body": "x"}
+    line = (tmp_path / "s", "--create", *SMALL, "--commitlog-file-size", "8M", "--input", path, *more)
+    path.write_text(json.dumps(row | wrong))
+    found = append(*line)
+    assert found.code == 3 and "row 1, " in found.err and said in found.err and NOTHING in found.err
+    assert "skip-rows" not in found.err and not (tmp_path / "s").exists()
+    path.write_text(json.dumps(row))
+    assert append(*line).code == 0 and bodies(tmp_path / "s") == ["x"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_new_store_is_made_for_the_first_row_that_it_takes(
+    append: Callable[..., Result], tmp_path: Path, ending: str
+) -> None:
+    """Each row is reported once; a table and its batches before that row are not read again."""
+    store, path = tmp_path / "s", tmp_path / f"in.{ending}"
+    refused: list[Row] = [{"topic": "a b", "body": "x"}, {"topic": "T", "body": None}] * 2
+    written(path, refused)
+    line = (store, "--create", *SMALL, "--queues", 2, "--input", path, "--format", "json")
+    assert append(*line).code == 3 and not store.exists()
+    found = append(*line, "--on-error", "skip")
+    assert found.code == 3 and f"no message that can be stored\n  {NOTHING}\n" in found.err
+    assert found.err.count("skipped: ") == 4 and not store.exists()
+    written(path, [*refused, *GOOD, *refused])
+    if ending == "arrow":
+        table = pa.ipc.open_file(path).read_all()
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=3)
+    found = append(*line, "--on-error", "skip")
+    assert (found.code, found.err.count("skipped: ")) == (3, 8) and json.loads(found.out)[0]["left_out"] == 8
+    first = 2 if ending == "csv" else 1
+    left_out = [number for number in range(first, first + 13) if not 4 <= number - first < 9]
+    assert sorted(map(int, re.findall(r"skipped: row (\d+),", found.err))) == left_out
+    assert bodies(store) == [row["body"] for row in GOOD]
+
+
+def test_of_two_bad_rows_the_first_is_reported(append: Callable[..., Result], tmp_path: Path) -> None:
+    """Whether it is malformed or refused; rows that are skipped do not count."""
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"topic": "a b", "body": "x"}\n{"topic": "T", "body": "x"}\n{nonsense\n')
+    for more, row in (((), 1), (("--skip-rows", 1), 3)):
+        found = append(tmp_path / "s", "--create", "--input", path, *more)
+        assert found.code == 3 and found.err.startswith(f"rmqtool: row {row}") and NOTHING in found.err
+    column = append(tmp_path / "s", "--create", "--input", path, "--queue-by", "column", "--skip-rows", 1)
+    assert column.code == 3 and "row 2, queue_id: it has none" in column.err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "said"),
+    [
+        ("", (), "the input has no message\n"),
+        ("\n\n", (), "the input has no message\n"),
+        ('{"blank": true, "physical_offset": 0, "size": 20}\n', (), "the input has no message\n"),
+        ('{"topic": "T", "body": "x"}\n', ("--skip-rows", 1), "the input has no message after row 1\n"),
+        ("topic,body\n", ("--input-format", "csv"), "the input has no message\n"),
+    ],
+)
+@pytest.mark.parametrize("show", ["summary", "messages"])
+def test_no_store_is_made_for_an_input_without_a_message(
+    append: Callable[..., Result],
+    tmp_path: Path,
+    show: str,
+    content: str,
+    more: tuple[object, ...],
+    said: str,
+) -> None:
+    """It is an error: a script that goes on would not find the store that it asked for."""
+    path = tmp_path / "in.data"
+    path.write_text(content)
+    found = append(tmp_path / "s", "--create", "--input", path, "--show", show, *more)
+    assert (found.code, found.out, said in found.err, NOTHING in found.err) == (3, b"", True, True)
+    assert not (tmp_path / "s").exists()
+    assert append(tmp_path / "s", "--create", *SMALL, "--topic", "T", "--body", "x").code == 0
+    assert append(tmp_path / "s", "--input", path, *more).code == 0
+
+
+def test_a_pipe_into_a_new_store_is_read_once(tmp_path: Path) -> None:
+    """What was read before the store is made is stored, too; a pipe without a message makes none."""
+    rows = [{"topic": "a b", "body": "x"}, *GOOD]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    line = [*RMQTOOL, "append", str(tmp_path / "s"), "--create", *SMALL, "--input", "-"]
+    for given, more, said in ((lines, (), b"row 1, topic: "), (b"", (), b"the input has no message\n")):
+        done = subprocess.run([*line, *more], input=given, capture_output=True, check=False)
+        assert done.returncode == 3 and said in done.stderr and not (tmp_path / "s").exists()
+    done = subprocess.run([*line, "--on-error", "skip"], input=lines, capture_output=True, check=False)
+    assert done.returncode == 3 and done.stderr.count(b"skipped: ") == 1
+    assert bodies(tmp_path / "s") == [row["body"] for row in GOOD]
 
 
 def test_a_row_that_the_store_refuses(append: Callable[..., Result], tmp_path: Path) -> None:
