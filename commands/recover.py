@@ -19,7 +19,6 @@ from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE
-from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -231,9 +230,8 @@ def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | N
             f"before --apply, {line} shows whether KEY may be that of a lost message; afterwards only the old"
             " index does, which is then in the backup"
         )
-    line = on_store(backup / "files" / paths[-1], "dump", "--topic", "TOPIC", "--key", "KEY")
-    more = f" ({counted(len(paths) - 1, 'more file')} there)" if paths[1:] else ""
-    return f"whether KEY may be that of a lost message: its entry in the old index{more} says so\n{line}"
+    line = on_store(backup / "files", "dump", "--what", "index", "--topic", "TOPIC", "--key", "KEY")
+    return f"whether KEY may be that of a lost message: its entry in the old index says so\n{line}"
 
 
 def _apply(

@@ -213,6 +213,7 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     (place,) = [number for number, line in enumerate(out.splitlines()) if line.startswith("keys ")]
     line = out.splitlines()[place + 1].removeprefix(" " * 13)  # of its own, to be copied
     words = shlex.split(line.replace("TOPIC", "pubTopicEight").replace("KEY", "plain"))
+    assert words[2] == str(tmp_path / "backup/files")  # all old files of the index, not one of them
     assert main([*words[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["physical_offset"] == 1701240
     main([*words[1:-1], "plainer"])
