@@ -41,6 +41,7 @@ _LOG_FILES_MAX: Final = 200
 _QUEUES_MAX: Final = 2_000
 _LAST_RECORDS: Final = 20
 _LAST_BYTES: Final = 1 << 20
+_OTHERS_MAX: Final = 200
 _DAMAGED_MAX: Final = 20
 _FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
 _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
@@ -139,17 +140,23 @@ def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
     With redaction broker.conf has only numbers, times, true and false, and the settings whose text is known:
     any other may hold a name, an address or a password.
     """
-    folder, others = store.layout.config_folder, 0
+    folder, others, not_json = store.layout.config_folder, 0, list[str]()
     for name in sorted(Listing().names(folder)) if folder is not None else ():
         assert folder is not None
-        if not name.removesuffix(".bak").endswith(".json"):
-            continue
-        if redaction is not None and not OF_STORES.fullmatch(name.removesuffix(".bak")):
+        plain = name.removesuffix(".bak")
+        if redaction is not None and not OF_STORES.fullmatch(plain):
             others += 1
             continue
+        if not plain.endswith(".json"):
+            not_json.append(name)
+            continue
         yield _config(folder / name, f"config/{name}", redaction)
-    if others:
-        yield Part("config/others.txt", "left out", f"left out: {others} files that no broker makes")
+    lines = [f"left out: {others} files that no broker makes"] if others else []
+    lines += [f"left out, because it is not a JSON file: {name}" for name in not_json[:_OTHERS_MAX]]
+    if len(not_json) > _OTHERS_MAX:
+        lines.append(f"left out: {len(not_json) - _OTHERS_MAX} more that are not JSON files")
+    if lines:
+        yield Part("config/others.txt", "left out", "\n".join(lines))
     conf = store.layout.broker_conf
     if conf is not None:
         values = {

@@ -186,6 +186,23 @@ def test_what_an_archive_holds(bundle: Bundle, cases: Library) -> None:
     assert not any(body[:60] in data for body in bodies if len(body) >= 60)  # noqa: PLR2004
 
 
+def test_what_is_not_json_is_listed_as_left_out(bundle: Bundle, store_copy: Callable[[str], Path]) -> None:
+    """All files of config/ are in the archive, or named there; names that no broker gives are counted."""
+    root = store_copy("ok_533_small_propcrc")
+    (root / "config/notes of Alice").touch()
+    for words in (), ("--redact",):
+        files = bundle(root, *words, name=f"{len(words)}.tar.gz")[1]
+        names = {name.removeprefix("config/") for name in files}
+        text = files["config/others.txt"].decode()
+        for path in (root / "config").iterdir():
+            if path.suffix in (".json", ".bak") and ".json" in path.name:
+                assert names & {path.name, f"{path.name}.txt"}
+            elif "Alice" in path.name and words:
+                assert "left out: 1 files that no broker makes\n" in text and "Alice" not in text
+            else:
+                assert f"left out, because it is not a JSON file: {path.name}\n" in f"{text}\n"
+
+
 def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) -> None:
     """In all parts, and in the topics that are made of a group."""
     _, files = bundle(cases.path("ok_540_clean"), "--redact")
