@@ -95,7 +95,7 @@ def deliver(
 
     \b
       damaged        its body does not match its CRC; the copy would look sound
-      unknown_topic  no consumer would find it: see --create-topic
+      unknown_topic  not in topics.json: no consumer finds it; see --create-topic
       refused        for example because its topic is not writable
 
     Exits with 0 when nothing is due, or everything was delivered; 1 when messages are due and --apply

@@ -99,8 +99,8 @@ def diff(
     carries these over, if you keep the other store. If one log is damaged, or has fillers of recover, where
     the other has the messages, the output has the lines that repair it and add these messages to it.
 
-    Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
-    than the other, with 3 when a part could not be read. With --common one side may hold more: the
+    Exits with 0 when the stores are identical; 1 when something differs or one side holds more than the
+    other; 2 for a usage error; 3 when a part could not be read. With --common one side may hold more: the
     master of a slave that lags, or the source of an older backup.
     """
     from rmqtool.check.diff import common_bytes, look_at

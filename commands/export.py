@@ -70,8 +70,9 @@ class ExportOptions(Group):
         bool,
         typer.Option(
             "--raw",
-            help="Also write the whole record (column record). Without --output-format, --partition-by and a"
-            " known suffix, the output is the bytes of the records and nothing else.",
+            help="Also write the whole record (column record). If the name of --output has no known suffix,"
+            " and neither --output-format nor --partition-by is given, the file holds only the bytes of the"
+            " records.",
         ),
     ] = False
     compression: Annotated[

@@ -194,11 +194,11 @@ def receive(
     checked before it is written, and is on the device before it is acknowledged. With brokerRole SYNC_MASTER
     (5.x also needs inSyncReplicas=2) producers get their answer once a message is in both places.
 
-    STORE is a new or empty folder, or a store that an earlier run received: the run continues where that
-    run ended, however it ended. It first compares the newest part of the log with the master's. The
-    command is refused, and nothing changed, if the logs differ, if the master has lost messages that
-    STORE has, or if it has already deleted the messages that come next. If the connection is lost, the
-    command connects again. Stop the command with SIGINT or SIGTERM.
+    STORE is a new or empty folder, or a store that an earlier run received: the new run continues where
+    the earlier one ended, even if that was killed. It first compares the newest part of the log with the
+    master's. The command is refused, and nothing changed, if the logs differ, if the master has lost
+    messages that STORE has, or if it has already deleted the messages that come next. If the connection
+    is lost, the command connects again. Stop the command with SIGINT or SIGTERM.
 
     Topics, subscription groups, consumer offsets and delay offsets are fetched too. rmqtool writes them once
     the received log reaches the end that the master's log had when they were fetched, so that no consumer

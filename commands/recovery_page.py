@@ -14,7 +14,7 @@ TEXT = r"""
 
 ```text
 1  Do not start the broker again: each start may delete more than the last.
-2  rmqtool info STORE             Is the store in use? Was it stopped cleanly?
+2  rmqtool doctor STORE           What is wrong? Was it stopped cleanly?
 3  rmqtool recover STORE          What a start would do, and what recover
                                   would do.
 4  rmqtool recover STORE --apply  Repair the store. This backs up all changes.

@@ -72,14 +72,15 @@ def reset_offset(
     receives again or skips is blank where its committed offset is lost. The previous file is backed up
     (rmqtool recover --undo restores it), and also becomes consumerOffset.json.bak, as with a broker.
 
-    --group is required. A group is reset in all topics in which it has committed an offset, and in its retry
-    topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
+    --group is required. A group is reset in all topics in which it has committed an offset, and in its
+    retry topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
     restrict the topics, the retry topic too: --topic orders --topic %RETRY%billing resets both. A group
-    without an offset in a topic gets its first one only if both are named without wildcards. That is the way
-    when the committed offsets are lost: name each group with its topics. --group '*' then prints a command
-    for each group whose retry messages show what it consumes, and names the groups for which nothing shows
-    it. The retry topic of a group without any offset is reset too. Until a broker starts, the new file notes
-    that the offsets of all other groups are lost, and verify and doctor report those that have none (CF08).
+    without an offset in a topic gets its first one only if both are named without wildcards. That is the
+    way when the committed offsets are lost: name each group with its topics. --group '*' then prints a
+    command for each group whose retry messages show what it consumes, and names the groups for which
+    nothing shows it. The retry topic of a group without any offset is reset too. The new file records
+    that the offsets of all other groups are lost. Until a broker starts, verify and doctor therefore
+    report each group that has none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that

@@ -145,9 +145,10 @@ def sql(
     standard error. A range of the log without a record is a row of its own (an offset, a size and a status)
     if the query reads status, as SELECT * does.
 
-    Exits with 1 for damage, and for a --topic or --queue that the store does not have; 2 for a usage error,
-    and for a query that is not correct, does more than read or needs more memory; 3 when something could not
-    be read, or DuckDB is missing (pip install 'rmqtool[sql]'); 130 when interrupted.
+    Exits with 0 when the query was answered; 1 for damage, and for a --topic or --queue that the store
+    does not have; 2 for a usage error, and for a query that is not correct, does more than read or needs
+    more memory; 3 when something could not be read, or DuckDB is missing (pip install 'rmqtool[sql]');
+    130 when interrupted.
     """
     if query is not None and not query.strip():
         raise UsageError("QUERY is empty")
