@@ -242,8 +242,7 @@ def lookup(
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
     rmqtool cannot read; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    selected = selected.but(limit=max_)
-    selection = selected.selection(shown.tz)
+    selection = selected.but(limit=max_).selection(shown.tz)
     writer = shown.writer(grep=selection.grep)
     given = sought.given()
     if writer.fields and "help" in writer.fields:
@@ -251,8 +250,8 @@ def lookup(
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
-    narrowed = [*words, *shown.words({"tz"})] if (words := selected.words()) else []
-    kind = _kind({name: value is not None and value != [] for name, value in given.items()}, store, narrowed)
+    there = {name: value is not None and value != [] for name, value in given.items()}
+    kind = _kind(there, store, selected.but(limit=max_).words(), shown.words({"tz"}))
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
@@ -277,10 +276,13 @@ def lookup(
         return task.messages(request, form, trace=trace)
 
 
-def _kind(given: dict[str, bool], store: options.StoreOptions, narrowed: Sequence[str]) -> str:
+def _kind(
+    given: dict[str, bool], store: options.StoreOptions, narrowed: Sequence[str], zone: Sequence[str]
+) -> str:
     """Return the one requested kind of look-up; tags next to another kind only narrow it.
 
-    `narrowed` are the words of the options that select messages, for a line that shows these messages.
+    `narrowed` and `zone` are the words of the options that select messages, and of the zone of their times,
+    for a line that shows these messages.
     """
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
@@ -294,7 +296,7 @@ def _kind(given: dict[str, bool], store: options.StoreOptions, narrowed: Sequenc
         error = UsageError("nothing to look up", hint=ways)
         if narrowed:
             what = "search bodies" if "--grep" in narrowed else "show all these messages"
-            error.hint = f"to {what}: {store.command('dump', *narrowed)}"
+            error.hint = f"to {what}: {store.command('dump', *narrowed, *zone)}"
             history = store.command("lookup", "--offset", "OFFSET", "--trace")
             error.lines = [f"then, for the history of one by its physical_offset: {history}"]
         raise error
