@@ -251,12 +251,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
 """Examples of each command: what for, and the line to type."""
 
 RELATED: Mapping[str, str] = {
-    "info": "verify(1) stats(1) store(5)",
+    "info": "doctor(1) verify(1) stats(1) store(5) recovery(7)",
     "browse": "info(1) lookup(1) tail(1) doctor(1) verify(1)",
     "dump": "lookup(1) tail(1) export(1) store(5)",
     "lookup": "dump(1) tail(1) stats(1)",
     "tail": "lookup(1) stats(1) dump(1)",
-    "stats": "info(1) lookup(1) expire(1)",
+    "stats": "info(1) lookup(1) expire(1) reset-offset(1)",
     "report": "doctor(1) verify(1) stats(1) recover(1)",
     "sql": "stats(1) dump(1) spark-scan(1) spark(7)",
     "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
@@ -277,7 +277,7 @@ RELATED: Mapping[str, str] = {
     "receive": "send-log(1) rebuild(1) verify(1) diff(1) recovery(7)",
     "send-log": "receive(1) copy(1) recovery(7)",
     "serve": "tail(1) verify(1) copy(1) recovery(7)",
-    "help": "problems(1)",
+    "help": "problems(1) recovery(7) problems(7) concepts(7) store(5) python(7) spark(7)",
     "completion": "help(1)",
 }
 """The pages that the page of each command names."""

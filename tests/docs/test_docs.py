@@ -19,10 +19,10 @@ import rmqtool
 from rmqtool import Store, __version__, manpages
 from rmqtool.check.verify import Report, verify
 from rmqtool.cli import build_app
-from rmqtool.commands import COMMANDS
+from rmqtool.commands import COMMANDS, guide
 from rmqtool.commands.concepts_page import SPEED
 from rmqtool.commands.concepts_page import TEXT as CONCEPTS_TEXT
-from rmqtool.commands.pages import LITERAL_WIDTH, all_pages
+from rmqtool.commands.pages import LITERAL_WIDTH, TOPICS, all_pages
 from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_STATUS
@@ -96,6 +96,16 @@ def test_every_command_format_and_problem_has_its_place() -> None:
         assert all(f" {field.name} " in plain["rmqtool-store.5"] for field in fields if field.name)
     assert all(f"\\fB{problem.code}\\fP" in PAGES["rmqtool-problems.7"] for problem in PROBLEMS)
     assert all(f"\\fB{code}\\fP" in PAGES["rmqtool.1"] for code, _ in EXIT_STATUS)
+
+
+def test_pages_lead_to_pages_that_exist() -> None:
+    """That of help to every topic; those that show what is wrong, to what mends it."""
+    related = {name: set(names.split()) for name, names in guide.RELATED.items()}
+    pages = {name.removeprefix("rmqtool-") for name in PAGES}
+    assert {each[:-3] + "." + each[-2] for names in related.values() for each in names} <= pages
+    assert {f"{name}({section})" for name, (section, _) in TOPICS.items()} <= related["help"]
+    assert "reset-offset(1)" in related["stats"]
+    assert {"doctor(1)", "recovery(7)"} <= related["info"]
 
 
 def test_every_option_says_what_it_does() -> None:
