@@ -37,7 +37,7 @@ from rmqtool.errors import (
     worst_exit_code,
 )
 from rmqtool.output import OutputClosedError, forget_stdout, lost_output, page_text
-from rmqtool.terminal import let_go_of_stderr, print_error
+from rmqtool.terminal import counted, let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
 COMPLETION_VARIABLE = "_RMQTOOL_COMPLETE"
@@ -289,6 +289,8 @@ _OTHER_WAYS = (
 """Commands; what they do not take in this way, one of several; and what to use instead."""
 
 
+_UNITS = {"SECONDS": "second", "HOURS": "hour"}
+"""What a number means, by the metavar of its option."""
 _NO_THREAD = "can't start new thread"
 """What Python says where the system starts none."""
 _NOT_MAPPED = "failed to map segment"
@@ -304,7 +306,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else PROGRAM
-        message = error.format_message()
+        message = _out_of_range(error) or error.format_message()
         hint = f"see '{path} --help'"
         command, wrong = path.rpartition(" ")[2], message.partition("(")[0]
         for names, words, other in _OTHER_WAYS:
@@ -329,6 +331,20 @@ def _report(error: Exception) -> int:
         _print_lines(what, "raise the limit (ulimit -u, TasksMax of a service, pids of a container)")
         return EXIT_INPUT
     return _report_bug(error)
+
+
+def _out_of_range(error: typer.TyperException) -> str | None:
+    """Return the sentence on a number that is outside the range of its option; None for another error."""
+    value, is_range, _ = error.message.partition(" is not in the range ")
+    option: Any = getattr(error, "param", None)
+    if not is_range or option is None:
+        return None
+    least, most = option.type.min, option.type.max
+    is_low = least is not None and float(value) < least
+    limit = least if is_low else most
+    unit = _UNITS.get(option.metavar)
+    text = str(limit) if unit is None else counted(limit, unit)
+    return f"{max(option.opts, key=len)} must be at {'least' if is_low else 'most'} {text}"
 
 
 def _report_bug(error: Exception) -> int:

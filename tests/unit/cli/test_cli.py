@@ -195,6 +195,28 @@ def test_an_option_of_another_command_leads_to_the_one_here(
     assert capfd.readouterr().err.splitlines() == [f"rmqtool: {said}", f"  {hint}"]
 
 
+def test_a_number_out_of_range_says_the_limit(capfd: pytest.CaptureFixture[str]) -> None:
+    """In a sentence, for every option of every command that has a range."""
+    group: Any = typer.main.get_command(cli.build_app())
+    said: dict[tuple[str, str, int], str] = {}
+    for name, command in group.commands.items():
+        for parameter in command.params:
+            least, most = (getattr(parameter.type, bound, None) for bound in ("min", "max"))
+            option = max(parameter.opts, key=len)
+            for limit, wrong in ((least, -1), (most, 1)):
+                if limit is None:
+                    continue
+                assert cli.main([name, f"{option}={limit + wrong}"]) == EXIT_USAGE
+                said[name, option, wrong], hint = capfd.readouterr().err.splitlines()
+                assert hint == f"  see 'rmqtool {name} --help'"
+                extreme = "least" if wrong < 0 else "most"
+                sentence = rf"rmqtool: {option} must be at {extreme} {limit}( seconds?| hours)?"
+                assert re.fullmatch(sentence, said[name, option, wrong])
+    assert said["doctor", "--watch", -1] == "rmqtool: --watch must be at least 1 second"
+    assert said["expire", "--keep-hours", -1] == "rmqtool: --keep-hours must be at least 0 hours"
+    assert said["append", "--queue", 1] == "rmqtool: --queue must be at most 65535"
+
+
 @pytest.mark.parametrize("name", sorted({*GROUPS["Repair and clean up"], "deliver"}))
 def test_a_dry_run_is_the_command_without_apply(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Who looks for --dry-run learns that the command changes nothing without --apply."""
