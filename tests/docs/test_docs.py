@@ -27,10 +27,12 @@ from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_STATUS
 from rmqtool.formats import STRUCTURES
+from rmqtool.formats.versions import BROKERS
 from rmqtool.page import Verbatim, lines
 from rmqtool.problems import PROBLEMS
 from tests import ROOT
 from tests.docs.test_shape import names, project
+from tests.interop.brokers import BROKER_VERSIONS
 from tests.support.confined import confined, load_everything
 from tests.support.stores import Library
 from tests.support.trees import tree_digest
@@ -270,6 +272,14 @@ def test_readme_comparison_knows_ellipses() -> None:
     assert example.matches("a b c\nx\ny\nend\n")
     assert not example.matches("a b d\nx\nend\n")
     assert not example.matches("a b\n c\nx\nend\n")
+
+
+def test_readme_names_the_versions_that_are_tested() -> None:
+    """One of each line, and every broker of `make interop`; and what is expected of the others."""
+    line = next(each for each in README.split("\n- ") if "make interop" in each)
+    tested = set(re.findall(r"\d\.\d\.\d", line))
+    assert set(BROKER_VERSIONS) <= tested and {each.rpartition(".")[0] for each in tested} == set(BROKERS)
+    assert "Not tested: other 4.x, expected to be as 4.9, and 5.0 to 5.2, as 5.3." in line
 
 
 def test_documents_name_what_exists() -> None:
