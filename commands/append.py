@@ -522,15 +522,15 @@ class _Task:
         """Check the rows of the input; store nothing."""
         from rmqtool.write.ingest.append import put_each
 
-        chosen, count = self._options, 0
+        chosen = self._options
         with self._input() as source:
             checker = self._dry_run()
             source.rules = replace(source.rules, profile=checker.options.profile)
             messages = source.messages(self._look(lambda: self._store.open(quiet=True)))
-            for _ in put_each(
-                checker, messages, chosen.queue_by, chosen.on_error, self._report, self._changed
-            ):
-                count += 1
+            rows = put_each(checker, messages, chosen.queue_by, chosen.on_error, self._report, self._changed)
+            count = sum(1 for _ in rows)
+        if chosen.create and not count:
+            raise source.without_message(self._left_out)
         self._note_stored(checker.counts, source)
         self._sum_up(
             messages=count, bytes=checker.bytes, left_out=self._left_out, left_out_fillers=source.fillers,

@@ -260,11 +260,15 @@ class Input:
                         raise parsed.errors[min(parsed.errors)]
                     self._looked = [parsed.since(number)]
                     return
+        raise self.without_message(left_out)
+
+    def without_message(self, left_out: int) -> InputError:
+        """Return the error of an input without a message for a new store; `left_out` cannot be stored."""
         after = f" after row {self._skip_rows}" if self._skip_rows else ""
         if left_out or self.skipped:
-            raise InputError(f"the input has no message{after} that can be stored")
+            return InputError(f"the input has no message{after} that can be stored")
         only = ", only fillers of recover" if self.fillers else ""
-        raise InputError(f"the input has no message{after}{only}")
+        return InputError(f"the input has no message{after}{only}")
 
     def _parse(self) -> Iterator[Parsed]:
         import numpy as np

@@ -202,6 +202,8 @@ def test_no_store_is_made_for_an_input_without_a_message(
     path.write_text(content)
     found = append(tmp_path / "s", "--create", "--input", path, "--show", show, *more)
     assert (found.code, found.out, said in found.err, NOTHING in found.err) == (3, b"", True, True)
+    found = append(tmp_path / "s", "--create", "--input", path, "--dry-run", *more)
+    assert (found.code, said in found.err) == (3, True)
     assert not (tmp_path / "s").exists()
     assert append(tmp_path / "s", "--create", *SMALL, "--topic", "T", "--body", "x").code == 0
     assert append(tmp_path / "s", "--input", path, *more).code == 0
