@@ -158,7 +158,7 @@ def expire(
         if error.needs is not None and archive is not None:
             words, left_out = _absolute(at, before, chosen, shown.zone)
             line = given.line(*words, f"--{error.needs}", without=left_out)
-            from rmqtool.repair.expire.expiry import frees_nothing
+            from rmqtool.repair.expire.archive import frees_nothing
 
             same = frees_nothing(archive, store.commitlog or [store.store])
             note = "this frees nothing, because the archive is on the same disk; " if same else ""

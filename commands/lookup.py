@@ -214,9 +214,8 @@ def lookup(
 ) -> int:
     """Find messages by key, id, tag, offset or time.
 
-    A VALUE after STORE can be a message id, a unique key or a key. If it is an offset message id, rmqtool
-    reads the record at that offset. Otherwise, or if no record is there, it looks for messages with this
-    unique key or key.
+    VALUE can be a message id, a unique key or a key. If it is an offset message id, rmqtool reads the record
+    at that offset. Otherwise, or if no record is there, it looks for messages with this unique key or key.
 
     Finds keys through the index, in all topics or those of --topic, and shows all messages that have
     them. found_by says how each message was found. An index entry holds only a hash, so every message

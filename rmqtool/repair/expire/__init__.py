@@ -15,6 +15,6 @@ from rmqtool.repair.expire.expiry import Expiry, Options, Request, as_plan, plan
 from rmqtool.repair.expire.own_rules import OwnRules
 
 __all__ = [
-    "Expiry", "Options", "OwnRules", "Request", "as_plan", "expiry", "own_rules", "plan_expiry", "remove",
-    "report",
+    "Expiry", "Options", "OwnRules", "Request", "archive", "as_plan", "expiry", "own_rules", "plan_expiry",
+    "remove", "report",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +272,9 @@ def _last_time(store: Store, file: StoreFile) -> int | None:
     except UnreadableError:
         return None
     return found
+
+
+def frees_nothing(archive: Path, folders: Iterable[Path]) -> bool:
+    """Whether an archive lies on the disk of these folders of a store: files copied there free no space."""
+    device = above(archive).stat().st_dev
+    return all(above(folder).stat().st_dev == device for folder in folders)

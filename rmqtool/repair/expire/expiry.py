@@ -516,12 +516,6 @@ class Options:
         return Request(self.now_ms, zone, rules, rules_of, folders, self.disk_used_ratio, device)
 
 
-def frees_nothing(archive: Path, folders: Iterable[Path]) -> bool:
-    """Whether an archive lies on the disk of these folders of a store: files copied there free no space."""
-    device = above(archive).stat().st_dev
-    return all(above(folder).stat().st_dev == device for folder in folders)
-
-
 def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[str, Any]) -> Plan:
     """The deletions as a plan without backup. `found` is the fingerprint of the store."""
     return Plan("expire", asdict(options), expiry.actions(), found, summary, keep=False)
