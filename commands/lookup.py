@@ -249,8 +249,7 @@ def lookup(
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
-    there = {name: value is not None and value != [] for name, value in given.items()}
-    kind = _kind(there, store, selected.but(limit=max_).words(), shown.words({"tz"}))
+    kind = _kind(given, store, selected.but(limit=max_).words(), shown.words({"tz"}))
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
@@ -276,14 +275,14 @@ def lookup(
 
 
 def _kind(
-    given: dict[str, bool], store: options.StoreOptions, narrowed: Sequence[str], zone: Sequence[str]
+    given: Mapping[str, object], store: options.StoreOptions, narrowed: Sequence[str], zone: Sequence[str]
 ) -> str:
     """Return the one requested kind of look-up; tags next to another kind only narrow it.
 
     `narrowed` and `zone` are the words of the options that select messages, and of the zone of their times,
     for a line that shows these messages.
     """
-    kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
+    kinds = [name for name, value in given.items() if value is not None and value != [] and name != "tag"]
     if len(kinds) > 1:
         names = " and ".join(map(_spelled, kinds))
         raise UsageError(f"{names} exclude each other", hint="look up one kind of thing at a time")
