@@ -99,7 +99,7 @@ def undoable(root: Path) -> tuple[str, Path] | None:
     Returns:
         None without a backup of this store, and if the newest one cannot be undone any more.
     """
-    root = root.resolve()
+    root = Path(os.path.realpath(root))
     found = max(_in_force(root.parent, str(root)), key=lambda each: each[0].made_ms, default=None)
     if found is None:
         return None
