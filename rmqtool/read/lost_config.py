@@ -64,7 +64,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
         layout: of a store.
         messages: how many there are, by topic.
     """
-    if not _has_config(layout):
+    if not has_config(layout):
         return
     yield from _replaced_offsets(layout)
     if without := groups_without_offsets(layout, messages):
@@ -91,7 +91,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
 
 def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
     """CF06: topics.json is lost with its .bak, or its database is, though `topics` topics have messages."""
-    if not topics or not _has_config(layout) or not has_no_content(layout, TOPICS):
+    if not topics or not has_config(layout) or not has_no_content(layout, TOPICS):
         return
     place = database_of(layout, TOPICS)
     found = finding("CF06", place or f"config/{TOPICS}", topics=topics)
@@ -103,10 +103,10 @@ def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
 
 def is_folder_lost(layout: StoreLayout) -> bool:
     """Whether no file is left in config/ of a store that a broker has used: the whole folder was lost."""
-    return _has_config(layout) and not layout.config and _is_of_a_broker(layout)
+    return has_config(layout) and not layout.config and _is_of_a_broker(layout)
 
 
-def _has_config(layout: StoreLayout) -> bool:
+def has_config(layout: StoreLayout) -> bool:
     """Whether config/ belongs to this store, as to that of every broker, and can be read."""
     outside = any(part.what == "config" for part in layout.unsupported)
     return layout.kind == "store" and not outside and "config" not in layout.unreadable_parts

@@ -22,7 +22,7 @@ from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
-from rmqtool.read.lost_config import database_of, lost_config
+from rmqtool.read.lost_config import database_of, has_config, lost_config
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
@@ -58,8 +58,7 @@ def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str
         UnreadableError: a file exists but cannot be read.
     """
     layout = store.layout
-    outside = any(part.what == "config" for part in layout.unsupported)
-    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
+    if not has_config(layout):
         return [], []
     in_database = layout.rocksdb_config is not None
     if in_database and (database_of(layout, TOPICS) is None or TOPICS in layout.config):

@@ -440,6 +440,10 @@ def test_one_of_three_databases_cannot_be_read(cases: Library, tmp_path: Path) -
     assert set(rows) == {"RD10"} and rows["RD10"]["path"] == "config/topics/CURRENT"
     only_config = {item.problem.code: item.path for item in findings_of(store, passes=("config",))}
     assert only_config == {"CF02": "config/topics"}
+    topics = store / "config/topics.json"  # from before the database: it does not show which topics there are
+    topics.write_text('{"topicConfigTable":{}}')
+    assert [item.problem.code for item in findings_of(store, passes=("config",))] == ["CF02"]
+    topics.unlink()
     shutil.rmtree(store / "config/consumerOffsets")
     (store / "config/topics/CURRENT").write_bytes(
         (cases.path("kind_rocksdb_540") / "config/topics/CURRENT").read_bytes()
