@@ -610,7 +610,8 @@ def test_every_hint_leads_to_the_damaged_record(cases: Library, capfd: Capture, 
     assert row["repair"] == LEDGER_CURE and row["detail"]["record_physical_offset"] == place
     assert (row["problem"], row["physical_offset"]) == ("CL04", place - 48)
     assert main(["doctor", str(store)]) == EXIT_FINDINGS
-    assert f"1 message of TopicA is damaged or already lost: {name}." in " ".join(capfd.readouterr().out.split())
+    out = " ".join(capfd.readouterr().out.split())
+    assert f"1 message of TopicA is damaged or already lost: {name}." in out
     for offset in (place - 48, place):
         assert main(["lookup", str(store), "--offset", str(offset)]) == EXIT_FINDINGS
         assert f"a damaged record starts at offset {place}" in (err := capfd.readouterr().err) and line in err
