@@ -29,6 +29,11 @@ Row = dict[str, Any]
 _TOPICS_SHOWN = 5
 _RANGES_SHOWN = 3  # of messages to carry over, each with a command line
 _OTHER = {"a": "b", "b": "a"}
+_CHOOSE = (
+    "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
+    " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
+    " already are delivered again."
+)
 _STATUS = {
     "ok": "sound",
     "body_crc": "its body does not match its CRC",
@@ -152,13 +157,6 @@ def _carry_lines(row: Row, stores: Stores) -> Iterator[str]:
         yield from _repair_lines(name, row, stores)
     for name in "ba":
         yield from _carry_one_way(name, row, stores)
-
-
-_CHOOSE = (
-    "carry over   Stop both brokers and choose the store that stays. Run only what is printed for that"
-    " store, and only once: a second run adds the messages again. Delayed messages that were delivered"
-    " already are delivered again."
-)
 
 
 def _nothing_lines(whole: list[str], row: Row, stores: Stores) -> Iterator[str]:
@@ -288,12 +286,10 @@ def _lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]
 
 def _of_one_choice(name: str, lines: list[str], newer: list[str], row: Row, stores: Stores) -> Iterator[str]:
     """Yield what to do if the other side of `name` stays: `lines` and `newer` carry messages to it."""
-    other = _OTHER[name].upper()
     what = [_carried_text(row["commit_log"]["ahead_carried"], name)] if newer else []
     if lines:
-        place = "is damaged" if _damaged_places(_OTHER[name], row) else "has fillers"
-        what.append(f"messages where {other} {place}")
-    yield f"{f'if {other} stays':<13}{'; '.join(what)}"
+        what.append(_lacking_text(name, row))
+    yield f"{f'if {_OTHER[name].upper()} stays':<13}{'; '.join(what)}"
     yield from _repair_lines(_OTHER[name], row, stores)
     yield from newer
     yield from lines
@@ -313,6 +309,12 @@ def _carry_ahead(name: str, row: Row, stores: Stores) -> Iterator[str]:
 def _takes_messages(layout: StoreLayout) -> bool:
     """Whether `append` writes to this store."""
     return layout.kind == "store" and layout.ledger is None and layout.has_files_of_queues
+
+
+def _lacking_text(name: str, row: Row) -> str:
+    """Return which messages of side `name` the other side lacks, in places that both logs have."""
+    why = "is damaged" if _damaged_places(_OTHER[name], row) else "has fillers"
+    return f"messages where {_OTHER[name].upper()} {why}"
 
 
 def _damaged_places(name: str, row: Row) -> int:
@@ -428,8 +430,7 @@ def _carry_one_way(name: str, row: Row, stores: Stores) -> Iterator[str]:
         yield f"{label:<13}{_parted_text(name, row)}"
         yield from _carry_parted(name, row, stores)
     elif lacking:
-        place = "is damaged" if _damaged_places(_OTHER[name], row) else "has fillers"
-        yield f"{label:<13}messages where {_OTHER[name].upper()} {place}"
+        yield f"{label:<13}{_lacking_text(name, row)}"
     yield from lacking
     yield from _offset_commands(_OTHER[name], row, stores)
 
@@ -548,10 +549,8 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
         yield f"{'':<13}{place}: {fillers} in {side}, {messages} in {other}{_elsewhere_text(found)}"
     for found in each["lost"]:
         side, other = found["side"].upper(), _OTHER[found["side"]].upper()
-        place, messages = (
-            f"{found['from_offset']} to {found['to_offset']}",
-            counted(found["messages"], "message"),
-        )
+        place = f"{found['from_offset']} to {found['to_offset']}"
+        messages = counted(found["messages"], "message")
         yield f"{'':<13}{place}: no sound record in {side}, {messages} in {other}{_elsewhere_text(found)}"
     for place in ("before", "at", "after") if is_first else ("at",):
         a, b = ((each[name] or {}).get(place) for name in "ab")

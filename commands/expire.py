@@ -146,6 +146,8 @@ def expire(
     Exits with 0 when no file expires or --apply deleted all that do; 1 when files would be deleted; 2 for a
     usage error; 3 when something could not be read or written; 4 when refused; 5 when the store is in use.
     """
+    from rmqtool.repair.expire.archive import frees_nothing
+
     output = shown.writer(changes=change.apply)
     _check_options(change, disk_used, (at, keep_hours, until_free, before, broker))
     if change.plan is None:
@@ -158,10 +160,8 @@ def expire(
         if error.needs is not None and archive is not None:
             words, left_out = _absolute(at, before, chosen, shown.zone)
             line = given.line(*words, f"--{error.needs}", without=left_out)
-            from rmqtool.repair.expire.archive import frees_nothing
-
-            same = frees_nothing(archive, store.commitlog or [store.store])
-            note = "this frees nothing, because the archive is on the same disk; " if same else ""
+            is_same_disk = frees_nothing(archive, store.commitlog or [store.store])
+            note = "this frees nothing, because the archive is on the same disk; " if is_same_disk else ""
             error.hint = f"{note}to copy the files to {archive} and then delete them: {line}"
         raise
     found = with_times(_row(store, chosen, change, archive, done), shown.zone)

@@ -112,8 +112,8 @@ def note_selection(
         )
     if batches is not None and batches.records:
         found = f"{counted(batches.records, 'batch record')} (BatchCQ)"
-        holds = "holds" if batches.records == 1 else "hold"
-        holds = f"{holds} {counted(batches.messages, 'message')}"
+        verb = "holds" if batches.records == 1 else "hold"
+        holds = f"{verb} {counted(batches.messages, 'message')}"
         shows = "rmqtool dump --fields system --format jsonl shows"
         if is_query:
             first, *others = sorted(batches.topics)

@@ -221,11 +221,9 @@ def of_expire(found: Row) -> list[str]:
         if free is not None and free < log["start_after"] and not found["applied"]:
             sentences.append(_free_sentence(free, log["start_before"]))
     if found["goal"] is not None and found["goal"]["missing_bytes"]:
-        verb, lack = (
-            "is not" if found["applied"] else "cannot be",
-            format_size(found["goal"]["missing_bytes"]),
-        )
-        sentences.append(f"--until-free {verb} reached: {lack} are missing.")
+        verb = "is not" if found["applied"] else "cannot be"
+        missing = format_size(found["goal"]["missing_bytes"])
+        sentences.append(f"--until-free {verb} reached: {missing} are missing.")
     for row in found["forecast"]["reached"] if _is_measured(found) else ():
         if row["limit"] == "diskSpaceWarningLevelRatio" and 0 < row["after_ms"] < _SOON_MS:
             when = format_duration(row["after_ms"])

@@ -128,14 +128,8 @@ LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitl
 """What to ask first where a store has queues or an index, but no commit log."""
 NEEDS_STORE = "a repair needs the whole store"
 """What to do about damage of a part of a store that a command repairs."""
-COPY_TOPICS = (
-    "copy the file to config/ from a backup, from the host that the store came from, or from a slave, while the broker"
-    " is stopped"
-)
-COPY_CONFIG = (
-    "while the broker is stopped, copy the file to config/ from a backup, from the host that the store came from, or"
-    " from a slave; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"
-)
+_COPY = "copy the file to config/ from a backup, from the host that the store came from, or from a slave"
+COPY_CONFIG = f"while the broker is stopped, {_COPY}; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"
 _LEDGER_STOP = "if it is in the newest three files, the next start ends the log here and all later entries are lost; otherwise the broker does not detect it"
 _OUT_OF_LEDGER = (
     "copy the folder dledger-SELFID from a replica that is sound, while the broker is stopped; without one,"
@@ -317,7 +311,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF05", "delay offset beyond queue", "warning", "the offset of a delay level is outside its queue",
             "moves it into the range of the queue at the next start", _MOVE_OFFSET, "ScheduleMessageService#correctDelayOffset"),
     Problem("CF06", "topics missing", "warning", "topics.json and its .bak are missing",
-            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from the log, without topics that have no messages; it is better to " + COPY_TOPICS,
+            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from the log, without topics that have no messages; it is better to " + _COPY + ", while the broker is stopped",
             "TopicConfigManager#decode"),
     Problem("CF07", "delay offsets missing", "warning", "delayOffset.json and its .bak are missing, but delayed messages are stored",
             "delivers every stored delayed message again",

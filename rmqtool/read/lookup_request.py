@@ -199,15 +199,16 @@ def table_fields(request: Request) -> tuple[str, ...]:
     return (TABLE_FIELDS[0], "matched", *asked, *TABLE_FIELDS[1:])
 
 
+_COLUMNS = {
+    "any": "keys", "key": "keys", "tag": "tags", "offset": "physical_offset", "queue_offset": "queue_offset",
+}  # fmt: skip
+"""The column of a table that shows what was looked up, by the kind of look-up."""
+
+
 def typed_values(request: Request) -> dict[str, str]:
     """The only name or offset that is looked up, by the column of a table that shows it; else empty."""
     column = _COLUMNS.get(request.kind)
     return {} if column is None or request.has_several else {column: request.terms[0]}
-
-
-_COLUMNS = {
-    "any": "keys", "key": "keys", "tag": "tags", "offset": "physical_offset", "queue_offset": "queue_offset",
-}  # fmt: skip
 
 
 def hit_row(hit: Hit, form: RowFormat, request: Request) -> Row:

@@ -347,13 +347,12 @@ def _raise_unknown(
         meant = [group for group in known if request.matches_group(group)]
         stray = next((each for each in request.groups if not is_glob(each) and each not in known), None)
         if stray is not None or (known and not meant):
-            text = f"no group of the store matches {request.groups[0]!r}"
+            text = f"nothing in the store names the group {stray}"
+            if stray is None:
+                text = f"no group of the store matches {request.groups[0]!r}"
             near = get_close_matches(stray or "", known) or sorted(known, key=_by_length)
             names = ", ".join(near[:_NAMED]) or "none"
-            raise UsageError(
-                text if stray is None else f"nothing in the store names the group {stray}",
-                hint=f"groups that it names: {names}; for a first offset, {full}",
-            )
+            raise UsageError(text, hint=f"groups that it names: {names}; for a first offset, {full}")
         lines = list(_first_lines(store, request, sorted(meant, key=_by_length)))
         error = UsageError("no committed offset shows which topics a group consumes", hint=full)
         if any(line.startswith("rmqtool ") for line in lines):

@@ -327,7 +327,7 @@ def diff_logs(
         first = result.ranges[0].start
         result.epochs = _epoch_at(epochs_a, first), _epoch_at(epochs_b, first)
         parted = _parted(a, b, found.ranges, stop, reading)
-        _look_for_fillers(a, b, result.ranges, parted)
+        _look_for_lacking(a, b, result.ranges, parted)
         _compare_messages(a, b, result, parted, jobs)
     return result
 
@@ -345,7 +345,7 @@ def _first_record(each: DifferingRange) -> int | None:
     return one.physical_offset if one is not None and is_same else None
 
 
-def _look_for_fillers(a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None) -> None:
+def _look_for_lacking(a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None) -> None:
     """Find fillers and damage before the offset where the logs part: after it the messages are different."""
     searched = 0
     for each in ranges:

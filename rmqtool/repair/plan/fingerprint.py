@@ -85,7 +85,7 @@ class Fingerprint:
         found = self.difference(now)
         if found is not None:
             path, how = found
-            what = f"the store has changed since{since and ' '}{since}: {path} {how}"
+            what = f"the store has changed {f'since {since}' if since else 'since'}: {path} {how}"
             raise RefusedError(what, path=root / path, hint=hint)
 
 

@@ -52,8 +52,8 @@ class Bundle:
     Attributes:
         data: its bytes.
         files: (name, bytes before compression, about) of its files.
-        left: the file with each name that redaction has not replaced. README.txt, which has words of ours and
-            the names of the files, is not searched.
+        left: names that redaction has not replaced, each with the path of a file in the archive that has it.
+            README.txt is not searched: its words are those of this module, and the paths of the other files.
     """
 
     data: bytes

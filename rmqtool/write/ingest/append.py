@@ -223,8 +223,8 @@ class KnownRows:
         what, where = f"{len(places)} of the first {looked_up} messages", f"the first at {places[0]}"
         if looked_up == 1:
             what, where = "the first message", f"at {places[0]}"
-        they = "it" if len(places) == 1 else "they"
-        then = f"{they} {'is' if they == 'it' else 'are'} stored again: {self._shown_by}"
+        they, are = ("it", "is") if len(places) == 1 else ("they", "are")
+        then = f"{they} {are} stored again: {self._shown_by}"
         if self._shown_by is None:
             then = f"{they} would be stored again"
         return f"the store already has {what} of the input, by unique key ({where}); {then}"

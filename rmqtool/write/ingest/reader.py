@@ -36,6 +36,7 @@ OnError = Literal["stop", "skip"]
 Complete = Callable[["pa.RecordBatch"], tuple["pa.RecordBatch", dict[int, RmqtoolError]]]
 """A batch as it is to be; what is wrong, by row of the batch from 0."""
 Look = Callable[["pa.RecordBatch"], None]
+"""Sees a batch, of `table.schema`, before any of its rows is stored or checked."""
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES: dict[str, Format] = {
