@@ -23,7 +23,8 @@ Codes = Annotated[
     list[str] | None, typer.Argument(metavar="[CODE]...", help="Show only these codes, for example CL21.")
 ]
 Code = Annotated[
-    list[str] | None, typer.Option("--code", metavar="CODE", help="The same as CODE (repeatable).")
+    list[str] | None,
+    typer.Option("--code", metavar="CODE", help="Show only this code, as the argument does (repeatable)."),
 ]
 
 

@@ -109,8 +109,8 @@ class StatsOptions(Group):
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw in this new .svg or .png file: messages by the names of --by (by topic if it is only"
-            " group), their rates, sizes and queues, and, whatever --by is, the lag of groups; needs pip"
+            help="Draw charts in this new .svg or .png file: messages as --by groups them (by topic if it is"
+            " only group), their rates, sizes and queues. The lag of groups is always drawn. Needs pip"
             " install 'rmqtool[plot]'.",
         ),
         Before("format"),
