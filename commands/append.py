@@ -700,9 +700,8 @@ class _Task:
                 check=None if message is None else check, **self._store.arguments(), **chosen.given(),
             )  # fmt: skip
 
-        note_end_of_undo = changes.end_of_undo(self._output, self._store.store)
-        with entering(make) as writer:
-            note_end_of_undo()
+        noting_end_of_undo = changes.end_of_undo(self._output, self._store.store)
+        with entering(make) as writer, noting_end_of_undo(writer):
             if not chosen.create:
                 options.note_assumed_version(self._output, writer.options.written_by, "--profile")
             yield writer

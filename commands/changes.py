@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqtool.commands import options
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.repair.plan import PlanFile, Refusal
     from rmqtool.repair.plan.harness import Planned
+    from rmqtool.write.store_writer import StoreWriter
 
 P = TypeVar("P", bound="Planned")
 R = TypeVar("R")
@@ -127,23 +129,28 @@ def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
     return store.command("recover", "--undo", str(backup))
 
 
-def end_of_undo(output: Output, root: Path) -> Callable[[], None]:
-    """Return what notes, once messages are added, that the last repair can then no longer be undone.
+def end_of_undo(output: Output, root: Path) -> Callable[[StoreWriter], AbstractContextManager[None]]:
+    """Return a block around a writer: after it, a note that the last repair can no longer be undone.
 
-    Whether it can be undone now is found out at once. `root` is the store root, or where one will be made.
+    Only if messages were added. Whether the repair can be undone is found out at once, before a writer
+    changes the checkpoint. `root` is the store root, or where one will be made.
     """
     from rmqtool.repair.plan import undoable
 
     found = undoable(root)
 
-    def note() -> None:
-        if found is not None:
-            command, backup = found
-            output.note(
-                f"rmqtool: the last {command} of this store can no longer be undone; its backup: {backup}"
-            )
+    @contextmanager
+    def noting(writer: StoreWriter) -> Iterator[None]:
+        end = writer.log.end
+        try:
+            yield
+        finally:
+            if found is not None and writer.log.end > end:
+                command, backup = found
+                text = f"the last {command} of this store can no longer be undone; its backup: {backup}"
+                output.note(f"rmqtool: {text}")
 
-    return note
+    return noting
 
 
 def note_undo_command(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:

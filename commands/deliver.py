@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.commands.interrupts import entering
 from rmqtool.errors import (
@@ -265,7 +265,8 @@ def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
     def make() -> StoreWriter:
         return StoreWriter.open(request.store.store, **request.arguments())
 
-    with entering(make) as writer, writer.read() as opened:
+    noting_end_of_undo = changes.end_of_undo(report.output, request.store.store)
+    with entering(make) as writer, noting_end_of_undo(writer), writer.read() as opened:
         options.note_assumed_version(report.output, writer.options.written_by, "--profile")
         knows = None if request.create_topics else writer.topics.is_known
         due, lost = _due(request, report, opened, knows, apply=True)

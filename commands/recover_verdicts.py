@@ -282,5 +282,5 @@ def of_repair(found: Row) -> list[str]:
     return [
         *sentences,
         "Keep the backup until the consumers have what they need: it restores the store only as long as no"
-        " broker and no rmqtool append has written to it.",
+        " broker, rmqtool append or rmqtool deliver has written to it.",
     ]

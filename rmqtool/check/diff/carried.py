@@ -2,8 +2,9 @@
 
 After a failover producers may have sent again what the other side holds too, or someone has carried
 messages over before, at the end of two logs that have diverged or to replace fillers. A unique key names a
-message of a topic, and with the number of deliveries a message of a retry topic; physical and queue offsets
-of the two logs say nothing about each other.
+message of a topic, and with the number of deliveries a message of a retry topic; the CRC of the body tells
+the messages of a client's batch apart, which share a unique key. Physical and queue offsets of the two logs
+say nothing about each other.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ NOT_CARRIED = "RMQ_SYS*"
 COMPARED_BYTES = 2 << 30
 """Most bytes of a range whose messages `carried` compares: it holds their keys in memory."""
 _RANGES_MAX = 100
-_COLUMNS = ("physical_offset", "topic", "uniq_key", "reconsume_times", "born_host", "store_host", "status")
+_COLUMNS = (
+    "physical_offset", "topic", "uniq_key", "reconsume_times", "body_crc", "born_host", "store_host", "status"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class Carried:
     """The messages of one log in a range of physical offsets, which the other log has or lacks.
 
     Attributes:
-        messages: all of them, without the topics `NOT_CARRIED` and without fillers.
-        in_other: those of which the other log has the unique key, topic and number of deliveries.
+        messages: all sound ones, without the topics `NOT_CARRIED` and without fillers.
+        in_other: those of which the other log has the unique key, topic, number of deliveries and body CRC.
         without_key: those that have no unique key: whether the other log has them is unknown.
         ranges: ranges of physical offsets that hold all others, and those without a unique key, but
             none of `in_other`; empty if there are too many ranges.
@@ -184,7 +187,7 @@ class _Messages:
         import numpy as np
         import pyarrow as pa
 
-        is_message = self.is_message
+        is_message = self.is_message & self.is_sound  # append refuses the others
         has_key = self.names.is_valid().to_numpy(zero_copy_only=False)
         places = known.places(self.names)
         in_other = (places >= 0) & is_message
@@ -252,7 +255,9 @@ def _names(batch: pa.RecordBatch) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts = [pc.cast(batch[name], pa.string()) for name in ("topic", "reconsume_times", "uniq_key")]
+    parts = [
+        pc.cast(batch[name], pa.string()) for name in ("topic", "reconsume_times", "body_crc", "uniq_key")
+    ]
     return pc.binary_join_element_wise(*parts, "\x01")
 
 

@@ -151,7 +151,8 @@ def configs(store: Store, redaction: Redaction | None) -> Iterator[Part]:
             not_json.append(name)
             continue
         yield _config(folder / name, f"config/{name}", redaction)
-    lines = [f"left out: {others} files that no broker makes"] if others else []
+    what = "1 file" if others == 1 else f"{others} files"
+    lines = [f"left out: {what} that no broker makes"] if others else []
     lines += [f"left out, because it is not a JSON file: {name}" for name in not_json[:_OTHERS_MAX]]
     if len(not_json) > _OTHERS_MAX:
         lines.append(f"left out: {len(not_json) - _OTHERS_MAX} more that are not JSON files")

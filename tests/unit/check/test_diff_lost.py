@@ -15,6 +15,7 @@ from rmqtool.read.store import Store
 from tests.support.build_store import patch
 from tests.support.diffs import run
 from tests.support.stores import Library
+from tests.support.trees import copy_tree
 
 Capture = pytest.CaptureFixture[str]
 
@@ -97,3 +98,34 @@ def test_damage_alone_gets_one_line_and_none_where_append_does_not_write(
     main(["diff", str(damaged / "commitlog"), str(intact / "commitlog")])
     text = capfd.readouterr().out
     assert "122988 to 127046: no sound record in A, 11 messages in B\n" in text and "carry over" not in text
+
+
+def test_messages_of_one_batch_are_told_apart(
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """All messages of a batch that a client has sent have one unique key."""
+    whole = store_copy("ok_533_clean")
+    lost = copy_tree(whole, tmp_path / "lost")
+    patch(lost / "commitlog" / f"{3 << 20:020}", 440_176, bytes(5))
+    _, found = run(capfd, whole, lost)
+    (place,) = found["commit_log"]["ranges"][0]["lost"]
+    assert (place["messages"], place["carried"]["only_here"], place["carried"]["in_other"]) == (1, 1, 0)
+
+
+def test_a_damaged_message_is_not_carried_over(
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """Two fillers in A, of which B has one message sound: the line carries this one."""
+    filled = store_copy("ok_540_clean")
+    other, file = copy_tree(filled, tmp_path / "other"), f"commitlog/{2 << 20:020}"
+    for place in (60_105, 342_044):
+        patch(filled / file, place, bytes(3000))
+    byte = (other / file).read_bytes()[130_479]
+    patch(other / file, 130_479, bytes([byte ^ 4]))
+    assert main(["recover", str(filled), "--apply"]) == EXIT_OK
+    capfd.readouterr()
+    main(["diff", str(filled), str(other)])
+    text = capfd.readouterr().out
+    (line,) = [each[13:] for each in text.splitlines() if each.startswith("run ") and " | " in each]
+    assert "--from-offset 2404623 " in line and "stay behind" not in text
+    carry(line, tmp_path / "rows.jsonl", capfd)

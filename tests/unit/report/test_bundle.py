@@ -198,7 +198,7 @@ def test_what_is_not_json_is_listed_as_left_out(bundle: Bundle, store_copy: Call
             if path.suffix in (".json", ".bak") and ".json" in path.name:
                 assert names & {path.name, f"{path.name}.txt"}
             elif "Alice" in path.name and words:
-                assert "left out: 1 files that no broker makes\n" in text and "Alice" not in text
+                assert "left out: 1 file that no broker makes\n" in text and "Alice" not in text
             else:
                 assert f"left out, because it is not a JSON file: {path.name}\n" in f"{text}\n"
 

@@ -295,7 +295,9 @@ def test_the_end_of_undo_is_noted(
     message = ("--topic", "pubTopicOne", "--body", "more")
     assert main(["recover", str(root), "--apply"]) == 0
     out = b" ".join(capfdbinary.readouterr().out.split())
-    assert b"restores the store only as long as no broker and no rmqtool append has written to it." in out
+    assert (
+        b"restores the store only as long as no broker, rmqtool append or rmqtool deliver has written" in out
+    )
     (backup,) = root.parent.glob("*.rmqtool-backup-*")
     assert append(root, *message, "--queue", "99").code != 0  # nothing is written: it can still be undone
     assert main(["recover", str(root), "--undo", str(backup)]) == 0
@@ -303,7 +305,21 @@ def test_the_end_of_undo_is_noted(
     assert main(["recover", str(root), "--apply"]) == 0
     (backup,) = set(root.parent.glob("*.rmqtool-backup-*")) - {backup}
     note = f"rmqtool: the last recover of this store can no longer be undone; its backup: {backup}\n"
+    assert "can no longer" not in append(root, "--input", "/dev/null", "--format", "jsonl").err
     for expected in (True, False):
         result = append(root, *message)
         assert (result.code, note in result.err) == (0, expected)
     assert main(["recover", str(root), "--undo", str(backup)]) != 0
+
+
+def test_deliver_notes_the_end_of_undo_too(
+    store_copy: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It writes as append does."""
+    root = store_copy("torn_540_killed")
+    assert main(["recover", str(root), "--apply"]) == 0
+    for expected in (True, False):
+        capfdbinary.readouterr()
+        assert main(["deliver", str(root), "--apply"]) == 0
+        err = capfdbinary.readouterr().err
+        assert (b"the last recover of this store can no longer be undone" in err) == expected
