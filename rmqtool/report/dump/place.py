@@ -93,18 +93,22 @@ def _with_remains(
     physical_offset: int,
     form: RowFormat,
 ) -> Explanation:
-    """The explanation of damage, with the end of the record that a queue has at this offset.
+    """The explanation of damage, within the record that a queue has at this offset, and with its end.
 
     Bytes before this record, where the damage begins, belong to another one: only the end is shown then.
     """
     left = store.remains(physical_offset) if found.problems else None
-    if left is None or left.head is not None:  # the fields of the header are shown already
+    if left is None:
         return found
     data = source.read(physical_offset - file.file_from_offset, left.size)
+    if found.note is None:  # a wrong length inside of it does not reach into the next record
+        found = explain_record(data, physical_offset, form.tz, body_shown=_body_shown(form))
+    if left.head is not None:  # the fields of the header are shown already
+        return found
     more = explain_remains(data, physical_offset, left, body_shown=_body_shown(form))
     note = (
-        f"the header of the record at {physical_offset} is lost; its queue unit says that it ends at"
-        f" {physical_offset + left.size}"
+        f"the header of the record at {physical_offset} is lost or damaged; its queue unit says that it"
+        f" ends at {physical_offset + left.size}"
     )
     if found.note is not None:
         return Explanation(tuple(more), (note,))

@@ -180,8 +180,28 @@ def test_only_the_record_asked_for_is_shown(store: Path, capsys: Capture) -> Non
     fields = fields[0] if isinstance(fields[0], list) else fields
     assert fields[0]["field"] == "body" and {"topic", "properties.KEYS"} < {each["field"] for each in fields}
     assert min(each["offset"] for each in fields) >= last + 5000
-    assert f"the header of the record at {last} is lost; its queue unit says that it ends at " in err
+    assert (
+        f"the header of the record at {last} is lost or damaged; its queue unit says that it ends at " in err
+    )
     assert str(place) not in err
+
+
+@pytest.mark.parametrize("wrong", ["body_length", "topic_length", "properties_length"])
+def test_a_wrong_length_shows_nothing_of_the_next_record(store: Path, capsys: Capture, wrong: str) -> None:
+    place, data = record_of(store)
+    topic = HEAD + len(BODY)
+    at, value = {
+        "body_length": (HEAD - 4, (len(BODY) + 300).to_bytes(4)),
+        "topic_length": (topic, b"\x7f"),
+        "properties_length": (topic + 2, (5000).to_bytes(2)),
+    }[wrong]
+    change(store, place + at, value)
+    assert main(["dump", str(store), "--explain", str(place), "--json"]) == 1
+    out = capsys.readouterr().out
+    fields = [json.loads(line) for line in out.splitlines()]
+    fields = fields[0] if isinstance(fields[0], list) else fields
+    assert {"total_size", "queue_offset"} < {each["field"] for each in fields}
+    assert max(each["offset"] + each["size"] for each in fields) <= place + len(data)
 
 
 def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
