@@ -256,8 +256,9 @@ class IndexWriter:
             skip = 0
             file.write_entries()
             file = self._current()
-        if build.is_full(file.state, self._shape) and len(keys) and int(keys["row"][-1]) < len(rows) - 1:
-            self._current()  # the next record, which has no key, makes the next file
+        newest = int(rows["physical_offset"][-1])
+        if build.is_full(file.state, self._shape) and file.state[build.END_OFFSET] < newest:
+            self._current()  # a record without an entry after the last one makes the next file, too
 
     # writing
 

@@ -257,6 +257,24 @@ def test_compiled_equals_plain(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(("profile", "entries"), [("4.9", 0), ("5.4", 1)])
+def test_a_record_with_a_tag_alone_after_a_full_index_file(
+    tmp_path: Path, profile: str, entries: int
+) -> None:
+    """It makes the next file, also where tags are not indexed."""
+    records = [record("A", b"x", b"KEYS\x01k\x02")] * 19 + [record("A", b"x", b"TAGS\x01t\x02")]
+    stored = write_log(tmp_path / "log", records, file_size=SMALL.commit_log_file_size)
+    options = replace(SMALL, profile=PROFILES[profile])
+    found = []
+    for fast in (True, False):
+        root = beside(tmp_path / "log", tmp_path / f"store{fast}")
+        with compiled(fast):
+            assert run(root, options, 0, [stored[-1].physical_offset + stored[-1].total_size]) == 20
+        found.append(index_files(root))
+    assert found[0] == found[1]
+    assert [max(index.decode_header(data).next_entry - 1, 0) for data in found[0]] == [19, entries]
+
+
 def dispatched(tmp_path: Path, records: Sequence[Message], options: WriteOptions = SMALL) -> list[Message]:
     """Write a log below `tmp_path` and dispatch it; the records as stored."""
     stored = write_log(tmp_path / "commitlog", records, file_size=options.commit_log_file_size)
