@@ -426,8 +426,8 @@ def append(
     row are stored, and appending stops there even with --on-error skip.
 
     --create reads the first rows of the input (some thousands) before it creates the store. It creates
-    none if one of them is bad, if a broker would refuse the first message, or if there is no message that
-    can be stored. It does not allocate the space of the log file unless --reserve is given.
+    none if one of them is bad, if a broker would refuse the first message, or if no message can be
+    stored. It does not allocate the space of the log file unless --reserve is given.
 
     Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input,
     --create with an input without a message, or when the store or the output cannot be written; 4 when

@@ -267,8 +267,9 @@ def _lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]
         yield ""
         yield _CHOOSE
         for name in "ba":
-            if lines.get(name) or (name == ahead and newer):
-                yield from _of_one_choice(name, lines[name], newer if name == ahead else [], row, stores)
+            own = newer if name == ahead else []
+            if own or lines.get(name):
+                yield from _of_one_choice(name, lines[name], own, row, stores)
     elif any(lines.values()):
         yield ""
         yield (

@@ -338,7 +338,8 @@ def of_diff(row: Row, result: str) -> list[str]:
 def wholly_held(row: Row) -> list[str]:
     """Return the sides, `a` or `b`, of which the other store has every message, of logs that have diverged.
 
-    Not a side that is damaged, or that has messages without a unique key, or in place of fillers or damage.
+    Not a side that is damaged, or that has messages without a unique key, or messages where the other has
+    fillers or damage.
     """
     log = row["commit_log"]
     diverged = log["diverged"] if log is not None else None

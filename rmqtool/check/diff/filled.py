@@ -27,10 +27,14 @@ _OWN_FIELDS = 2  # different records differ in at least this many fields; with f
 
 
 @dataclass(frozen=True, slots=True)
-class FilledRange:
-    """Bytes [start, stop) of the log: `fillers` on `side`, `messages` sound records on the other.
+class LackingRange:
+    """Bytes [start, stop) of the log: fillers or damage on `side`, `messages` sound records on the other.
 
-    `carried` is what `side` has of these messages elsewhere.
+    A record that ends in zeros does not count as damage: `recover` keeps its message.
+
+    Attributes:
+        fillers: how many; 0 for damage.
+        carried: what `side` has of these messages elsewhere.
     """
 
     side: SideName
@@ -46,32 +50,7 @@ class FilledRange:
             "side": self.side,
             "from_offset": self.start,
             "to_offset": self.stop,
-            "fillers": self.fillers,
-            "messages": self.messages,
-            "carried": self.carried.row() if self.carried is not None else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class LostRange:
-    """Bytes [start, stop) of the log: damage on `side`, `messages` sound records on the other.
-
-    A record that ends in zeros is no damage here: `recover` keeps its message.
-    `carried` is what `side` has of these messages elsewhere.
-    """
-
-    side: SideName
-    start: int
-    stop: int
-    messages: int
-    carried: Carried | None = None
-
-    def row(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "side": self.side,
-            "from_offset": self.start,
-            "to_offset": self.stop,
+            **({"fillers": self.fillers} if self.fillers else {}),
             "messages": self.messages,
             "carried": self.carried.row() if self.carried is not None else None,
         }
@@ -85,33 +64,55 @@ class _Place(NamedTuple):
     is_filler: bool
 
 
-def lost_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[LostRange, ...]:
-    """The damage of either side in [start, stop) where the other side has sound records."""
+class _Sound(NamedTuple):
+    """The sound records of one log in a range: the places of all of them, and the fillers."""
+
+    places: list[_Place]
+    fillers: list[StoredMessage]
+
+
+def lacking_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[LackingRange, ...]:
+    """The fillers and the damage of either side in [start, stop) where the other side has messages."""
     if stop - start > _SEARCHED_BYTES:
         return ()
     try:
-        of_a, of_b = ([_Place(each.physical_offset, each.end, is_filler(each.message))
-                       for each in _sound_records(side, start, stop)] for side in (a, b))  # fmt: skip
+        of_a, of_b = (_sound(side, start, stop) for side in (a, b))
     except UnreadableError:
         return ()
-    found = [*_lost("a", a, of_a, of_b), *_lost("b", b, of_b, of_a)]
+    found = [
+        *_filled("a", of_a, of_b), *_lost("a", a, of_a, of_b),
+        *_filled("b", of_b, of_a), *_lost("b", b, of_b, of_a),
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda each: each.start))
 
 
-def _lost(name: SideName, side: Operand, own: list[_Place], other: list[_Place]) -> Iterator[LostRange]:
-    """The damage of `side`; `own` and `other` are the sound records of the two logs."""
-    starts, filled = {each.start for each in own}, [each for each in own if each.is_filler]
+def _sound(side: Operand, start: int, stop: int) -> _Sound:
+    from rmqtool.read.log_items import log_items
+
+    found = _Sound([], [])
+    for item in log_items(side.store, Selection(from_offset=start, to_offset=stop)):
+        if isinstance(item, StoredMessage) and not item.status:
+            place = _Place(item.physical_offset, item.end, is_filler(item.message))
+            found.places.append(place)
+            if place.is_filler:
+                found.fillers.append(item)
+    return found
+
+
+def _lost(name: SideName, side: Operand, own: _Sound, other: _Sound) -> Iterator[LackingRange]:
+    """The damage of `side`; `own` and `other` are the records of the two logs."""
+    starts, filled = {each.start for each in own.places}, [each for each in own.places if each.is_filler]
     run: list[_Place] = []
-    for each in other:
+    for each in other.places:
         before = bisect_left(filled, (each.stop,)) - 1  # the last filler that begins before the record ends
         is_filled = before >= 0 and filled[before].stop > each.start
         if not (each.is_filler or is_filled or each.start in starts or _is_whole(side, each.start)):
             run.append(each)
         elif run:
-            yield LostRange(name, run[0].start, run[-1].stop, len(run))
+            yield LackingRange(name, run[0].start, run[-1].stop, 0, len(run))
             run = []
     if run:
-        yield LostRange(name, run[0].start, run[-1].stop, len(run))
+        yield LackingRange(name, run[0].start, run[-1].stop, 0, len(run))
 
 
 def _is_whole(side: Operand, start: int) -> bool:
@@ -120,42 +121,16 @@ def _is_whole(side: Operand, start: int) -> bool:
     return found is not None and not found.status
 
 
-def filled_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[FilledRange, ...]:
-    """The fillers of either side in the records from `start` to `stop`."""
-    if stop - start > _SEARCHED_BYTES:
-        return ()
-    try:
-        if not any(_has_filler(side, start, stop) for side in (a, b)):
-            return ()
-        of_a, of_b = (list(_sound_records(side, start, stop)) for side in (a, b))
-    except UnreadableError:
-        return ()
-    found = [*_filled("a", of_a, of_b), *_filled("b", of_b, of_a)]
-    return tuple(sorted(found, key=lambda each: each.start))
-
-
-def _has_filler(side: Operand, start: int, stop: int) -> bool:
-    """By the compiled walk where the range is large: most differing ranges have no filler."""
-    return next(fillers(side.store, start=start, stop=stop), None) is not None
-
-
-def _filled(side: SideName, own: list[StoredMessage], other: list[StoredMessage]) -> Iterator[FilledRange]:
-    theirs = {each.physical_offset: is_filler(each.message) for each in other}
-    mine = (each for each in own if is_filler(each.message) and not theirs.get(each.physical_offset, False))
+def _filled(side: SideName, own: _Sound, other: _Sound) -> Iterator[LackingRange]:
+    """The fillers of `side`; `own` and `other` are the records of the two logs."""
+    theirs = {each.start: each.is_filler for each in other.places}
+    mine = (each for each in own.fillers if not theirs.get(each.physical_offset, False))
     for found in ranges_of(mine, by_topic=False):
         messages = sum(
             found.start <= offset < found.stop and not is_also for offset, is_also in theirs.items()
         )
         if messages:
-            yield FilledRange(side, found.start, found.stop, found.fillers, messages)
-
-
-def _sound_records(side: Operand, start: int, stop: int) -> Iterator[StoredMessage]:
-    from rmqtool.read.log_items import log_items
-
-    for item in log_items(side.store, Selection(from_offset=start, to_offset=stop)):
-        if isinstance(item, StoredMessage) and not item.status:
-            yield item
+            yield LackingRange(side, found.start, found.stop, found.fillers, messages)
 
 
 def changed_fields(a: Message, b: Message) -> list[str]:

@@ -24,12 +24,10 @@ import numpy as np
 from rmqtool.check.diff.carried import COMPARED_BYTES, NOT_CARRIED, Carried, Wanted, carried
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
 from rmqtool.check.diff.filled import (
-    FilledRange,
-    LostRange,
+    LackingRange,
     are_different,
     changed_fields,
-    filled_ranges,
-    lost_ranges,
+    lacking_ranges,
     parting,
     start_of_fillers,
 )
@@ -172,8 +170,8 @@ class DifferingRange:
     """Bytes [start, stop) of the common range; the first and the last of them differ.
 
     `count` is the number of differing bytes. `a` and `b` describe the records around `start`; `changed` names
-    the fields in which the two records there differ. `filled` are the fillers of one side where the other has
-    messages; `lost` is the damage of one side where the other has messages.
+    the fields in which the two records there differ. `lacking` are the fillers and the damage of one side
+    where the other has messages.
     """
 
     start: int
@@ -182,8 +180,12 @@ class DifferingRange:
     a: Neighbours | None = None
     b: Neighbours | None = None
     changed: list[str] = field(default_factory=list)
-    filled: tuple[FilledRange, ...] = ()
-    lost: tuple[LostRange, ...] = ()
+    lacking: tuple[LackingRange, ...] = ()
+
+    @property
+    def filled(self) -> tuple[LackingRange, ...]:
+        """Those of `lacking` that are fillers."""
+        return tuple(each for each in self.lacking if each.fillers)
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -193,7 +195,7 @@ class DifferingRange:
             "differing_bytes": self.count,
             "changed_fields": self.changed,
             "filled": [each.row() for each in self.filled],
-            "lost": [each.row() for each in self.lost],
+            "lost": [each.row() for each in self.lacking if not each.fillers],
             "a": self.a.row() if self.a is not None else None,
             "b": self.b.row() if self.b is not None else None,
         }
@@ -353,10 +355,9 @@ def _look_for_lacking(a: Operand, b: Operand, ranges: list[DifferingRange], part
         first = min((each.start, *places))
         if parted is None or first < parted:
             stop = each.stop if parted is None else min(each.stop, parted)
-            filled, lost = filled_ranges(a, b, first, stop), lost_ranges(a, b, first, stop)
-            each.filled = tuple(part for part in filled if part.start >= searched)
-            each.lost = tuple(part for part in lost if part.start >= searched)
-            searched = max((searched, *(part.stop for part in filled), *(part.stop for part in lost)))
+            found = lacking_ranges(a, b, first, stop)
+            each.lacking = tuple(part for part in found if part.start >= searched)
+            searched = max((searched, *(part.stop for part in found)))
 
 
 def _parted(
@@ -389,15 +390,14 @@ def _end_of_one_file(each: DifferingRange) -> int | None:
 
 
 def _compare_messages(a: Operand, b: Operand, result: LogDifference, parted: int | None, jobs: int) -> None:
-    """Compare the messages that one side has in the place of fillers or damage, and those of its own end.
+    """Compare the messages that one side has where the other has fillers or damage, and those of its own end.
 
     Its own end begins where the logs part, or where the other log ends.
     """
     others: dict[SideName, SideName] = {"a": "b", "b": "a"}
-    wanted: list[Wanted] = []
-    for found in result.ranges:
-        wanted += [Wanted(others[each.side], each.start, each.stop) for each in found.filled]
-        wanted += [Wanted(others[each.side], each.start, each.stop) for each in found.lost]
+    wanted = [
+        Wanted(others[each.side], each.start, each.stop) for found in result.ranges for each in found.lacking
+    ]
     begin = parted if parted is not None else result.stop
     logs: tuple[tuple[SideName, Operand], ...] = (("a", a), ("b", b))
     ends = [
@@ -406,8 +406,7 @@ def _compare_messages(a: Operand, b: Operand, result: LogDifference, parted: int
     is_compared = max(a.end, b.end) - begin <= COMPARED_BYTES
     results = iter(carried(a, b, [*wanted, *(ends if is_compared else ())], jobs=jobs))
     for found in result.ranges:
-        found.filled = tuple(replace(each, carried=next(results)) for each in found.filled)
-        found.lost = tuple(replace(each, carried=next(results)) for each in found.lost)
+        found.lacking = tuple(replace(each, carried=next(results)) for each in found.lacking)
     own = tuple(results)
     if parted is None:
         result.ahead_carried = own[0] if own else None
