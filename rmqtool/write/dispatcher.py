@@ -25,7 +25,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import texts_of
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, tags_code
-from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, Message
+from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, Message
 from rmqtool.log.events import StoredMessage
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, deliver_timestamp
@@ -79,7 +79,9 @@ class Dispatcher:
             options: sizes, profile, delays; what of light queues and index is wanted.
             layout: what lay in the store before; only this process has changed it since.
             start: physical offset.
-            batch_topics: whether a topic's queues are batch queues (queue.type=BatchCQ).
+            batch_topics: whether a topic's queues are batch queues (queue.type=BatchCQ); they are, whatever
+                this says, if the first record that is dispatched is an inner batch: brokers store one only
+                there, and the master of a replica may not have said what its topics are.
         """
         self.position = start
         self.store_timestamp = 0
@@ -207,7 +209,7 @@ class Dispatcher:
                 physical_offset, code, message.queue_offset, message.store_timestamp, message.total_size, 1
             )
             queues = self._queues
-            if self._is_batch(message.topic_bytes):
+            if self._is_batch(message.topic_bytes, is_inner_batch=bool(message.sys_flag & INNER_BATCH)):
                 queues, entry = self._batch_queues, _with_batch(entry, found)
             elif message.topic_bytes == _SCHEDULE:
                 entry = entry._replace(tags_code=self._delayed_code(found, message.store_timestamp, code))
@@ -231,11 +233,12 @@ class Dispatcher:
             return code
         return deliver_timestamp(store_timestamp, level, self._options.delays_ms)
 
-    def _is_batch(self, topic: bytes) -> bool:
+    def _is_batch(self, topic: bytes, *, is_inner_batch: bool) -> bool:
         known = self._batch_by_topic.get(topic)
         if known is None:
             name = java_utf8_decode(topic)
-            known = self._batch_by_topic[topic] = name in self._found_batch or self._is_batch_topic(name)
+            known = name in self._found_batch or self._is_batch_topic(name) or is_inner_batch
+            self._batch_by_topic[topic] = known
         return known
 
     # compiled
@@ -268,7 +271,9 @@ class Dispatcher:
         chosen = np.flatnonzero(dispatched(rows["sys_flag"]))
         codes = list(map(self._topic_codes.get, frames.topics))
         if None in codes:
-            codes = [self._topic_code(topic) for topic in frames.topics]
+            flagged = set(rows["topic_id"][rows["sys_flag"] & INNER_BATCH != 0].tolist())
+            codes = [self._topic_code(name, is_inner_batch=number in flagged)
+                     for number, name in enumerate(frames.topics)]  # fmt: skip
         numbers = np.array(codes, np.int32)
         batch = (numbers & 1) != 0
         delayed = frames.topics.index(_SCHEDULE) if _SCHEDULE in frames.topics else -1
@@ -283,11 +288,11 @@ class Dispatcher:
         if len(entries):
             self._queues.put_entries(entries)
 
-    def _topic_code(self, topic: bytes) -> int:
+    def _topic_code(self, topic: bytes, *, is_inner_batch: bool) -> int:
         """Twice the topic's number, and 1 more when its queues are batch queues."""
         code = self._topic_codes.get(topic)
         if code is None:
-            is_batch = self._is_batch(topic)
+            is_batch = self._is_batch(topic, is_inner_batch=is_inner_batch)
             number = (self._batch_queues if is_batch else self._queues).topic(topic)
             code = self._topic_codes[topic] = 2 * number + is_batch
         return code

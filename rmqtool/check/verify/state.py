@@ -10,7 +10,7 @@ Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 se
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rmqtool.check.verify.context import CONFIG_LIMIT, Context
 from rmqtool.errors import FormatError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
+from rmqtool.formats.config_json import TopicConfig
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics
@@ -192,9 +193,27 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
     except FormatError as error:
         yield finding("CF02", "config/topics.json", reason=error.message)
         return
+    yield from _wrong_types(context, known)
     for topic, count in sorted(context.topics.items()):
         if topic not in known and not is_system_topic(topic) and context.lacks_topic(topic):
             yield finding("CF03", "config/topics.json", topic=topic, records=count)
+
+
+def _wrong_types(context: Context, known: Mapping[str, TopicConfig]) -> Iterator[Finding]:
+    """Findings on topics whose queues in files are not of their type: those that are missing are plain.
+
+    Source: ConsumeQueueStore#queueTypeShouldBe, QueueTypeUtils#getCQType.
+    """
+    layout = context.layout
+    if not layout.has_queues_in_files or not context.store.profile.has_inner_batch:
+        return
+    for queues, is_batch in ((layout.consume_queues, False), (layout.batch_queues, True)):
+        folders = {topic: queue.folder.parent for (topic, _), queue in queues.items()}
+        for topic, folder in sorted(folders.items()):
+            config = known.get(topic)
+            if (config is not None and config.is_batch) != is_batch:
+                has, expected = ("BatchCQ", "SimpleCQ") if is_batch else ("SimpleCQ", "BatchCQ")
+                yield finding("CQ18", context.name(folder), topic=topic, found=has, expected=expected)
 
 
 def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:

@@ -153,10 +153,11 @@ def plan_rebuild(
     from rmqtool.repair.rebuild.survey import survey
 
     selection = selection or Selection()
-    options, layout = write_options(store), store.layout
+    options, layout, types = write_options(store), store.layout, _types(store)
     is_whole = _is_whole(layout, selection, queues=queues)
     found = survey(
-        LogView(layout, log_actions or ()), options, batch_topics=_batch_topics(store),
+        LogView(layout, log_actions or ()), options,
+        batch_topics=[topic for topic, is_batch in types.items() if is_batch],
         index=index and options.index, crashed=layout.abort is not None or layout.guard is not None,
         sound=sound, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
     )  # fmt: skip
@@ -172,12 +173,14 @@ def plan_rebuild(
     index_database, left = _index_database(found)
     unmended += left
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
+    actions += _of_wrong_type(found, types, selection) if queues else ()
     actions += () if database is None else database.actions()
     actions += () if index_database is None else index_database.actions()
     if found.context.zombies_from is not None or not actions:
         found.queues.kept.drop()
     if strays:
-        actions += _of_strays(store)
+        gone = tuple(f"{action.path}/" for action in actions if action.kind == "delete")
+        actions += (stray for stray in _of_strays(store) if not stray.path.startswith(gone))
     return _rebuild(found, actions, tasks, of_index, (database, index_database), unmended, deleted)
 
 
@@ -357,16 +360,19 @@ def write_options(store: Store) -> WriteOptions:
     return WriteOptions(**options)
 
 
-def _batch_topics(store: Store) -> frozenset[str]:
-    """The batch topics of topics.json; none if it cannot be parsed, or the queues are in RocksDB only."""
+def _types(store: Store) -> dict[str, bool]:
+    """Whether the queues of each topic of topics.json are batch queues.
+
+    It is empty if the file cannot be parsed, or the queues are in RocksDB only.
+    """
     root = store.layout.root
     if root is None or not store.layout.has_queues_in_files:
-        return frozenset()
+        return {}
     try:
         table = TopicTable.load(root, store.profile)
     except FormatError:
-        return frozenset()
-    return frozenset(topic for topic in table.topics if table.is_batch(topic))
+        return {}
+    return {topic: table.is_batch(topic) for topic in table.topics}
 
 
 def _chosen(found: Survey, selection: Selection) -> tuple[dict[Key, list[str]], list[Key]]:
@@ -620,6 +626,25 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
             yield Action(
                 "delete", f"index/{name}", 0, file.size,
                 f"the index that is rebuilt has no such file: {names}", task.problems[0],
+            )  # fmt: skip
+
+
+def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Action]:
+    """Deletions of the plain queues of batch topics, with which 5.x does not start.
+
+    A topic that is a plain one in topics.json keeps them, even if a record of the log says otherwise.
+
+    Source: ConsumeQueueStore#queueTypeShouldBe.
+    """
+    layout = found.view.layout
+    if not layout.has_queues_in_files or not found.options.profile.has_inner_batch:
+        return
+    folders = {topic: queue.folder.parent for (topic, _), queue in layout.consume_queues.items()}
+    for topic in sorted(folders.keys() & found.batch_topics):
+        if types.get(topic, True) and selection.matches_topic(topic):
+            yield Action(
+                "delete", layout.relative(folders[topic]), 0, 0,
+                "the topic has batch queues, which are in batchconsumequeue", "CQ18", {"topic": topic},
             )  # fmt: skip
 
 

@@ -179,12 +179,12 @@ def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key
 
 
 def missing_queues(survey: Survey) -> list[Key]:
-    """Queues whose records are in the log, and that have no files."""
-    layout = survey.view.layout
+    """Queues whose records are in the log, and that have no files of their topic's type."""
+    layout, of_batches = survey.view.layout, survey.batch_topics
     return [
         key
         for key in sorted(survey.queues.spans.queues)
-        if key not in layout.consume_queues and key not in layout.batch_queues
+        if key not in (layout.batch_queues if key[0] in of_batches else layout.consume_queues)
     ]
 
 

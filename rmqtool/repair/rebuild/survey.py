@@ -120,6 +120,12 @@ class SurveyedQueues(QueueCheck):
                 if len(self.times) < _TIMES_MAX:
                     self.times[key, number] = max(time_ms, self.times.get((key, number), 0))
 
+    def unite_topics(self) -> None:
+        """Make all queues of a topic batch queues where one is: a queue may hold single messages only."""
+        batch = {key[0] for key, span in self.spans.queues.items() if span.is_batch}
+        for (topic, _), span in self.spans.queues.items():
+            span.is_batch |= topic in batch
+
     def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
         """See QueueCheck."""
         self.bits.add(key, rows.physical_offset, rows.queue_offset, address, size)
@@ -322,6 +328,7 @@ def survey(
             sound = None  # the names of its entries are in the records
         check = SurveyedLog(context, queues, of_index, sound or ScanCache())
         of_log = [item for item in check.run() if _is_kept(item, view.layout)]
+        queues.unite_topics()
         units = UnitCheck(context, queues)
         found += units.run()
         found += check_rocksdb(context, queues.spans.queues)

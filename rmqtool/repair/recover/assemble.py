@@ -28,8 +28,8 @@ from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.lost import lost_rows
 from rmqtool.repair.recover.offsets import delay_loss, offset_actions
 from rmqtool.repair.recover.request import Request
+from rmqtool.repair.recover.side_files import compaction_actions, epoch_actions
 from rmqtool.repair.recover.state import closing_actions
-from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
 from rmqtool.storage.next_command import out_of_ledger
 from rmqtool.storage.out_of_reach import lost_code
@@ -478,7 +478,7 @@ def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, r
 
     return plan_rebuild(
         store, log_actions=None if log.is_fixed else log.actions, queues=reachable, index=reachable,
-        sound=log.sound, jobs=jobs, progress=progress,
+        strays=True, sound=log.sound, jobs=jobs, progress=progress,
     )  # fmt: skip
 
 
@@ -498,7 +498,8 @@ def _elsewhere(
     store: Store, log: _Log, rebuild: Rebuild, after: After, delays: DelayLoss | None
 ) -> tuple[list[Action], list[str]]:
     """The changes of all other files, and warnings as texts."""
-    actions, warnings = list(stray_actions(store)), list(log.notes)
+    actions: list[Action] = []
+    warnings = list(log.notes)
     broken = {
         part.path: (lost_code(part), "it is missing") if part.is_lost else ("RD10", part.reason)
         for part in store.layout.unsupported

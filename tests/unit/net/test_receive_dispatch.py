@@ -210,6 +210,24 @@ def test_batch_queues_are_known_from_the_master(tmp_path: Path) -> None:
     assert any(name.startswith("batchconsumequeue/") for name in queue_files(copy))
 
 
+@pytest.mark.parametrize("count", [3, 4000])
+def test_batch_queues_are_known_from_inner_batches(tmp_path: Path, count: int) -> None:
+    """Where nobody says the topics, dispatched as plain and as compiled code does it."""
+    from rmqtool import NewMessage
+
+    root, copy = tmp_path / "master", tmp_path / "copy"
+    with StoreWriter.create(root, commit_log_file_size=1 << 20, auto_create_queues=1) as writer:
+        writer.topics.add("Batch", queues=2, attributes={"queue.type": "BatchCQ"})
+        for number in range(count):
+            writer.put(NewMessage("Plain", b"1"))
+            writer.put_batch([NewMessage("Batch", b"%d" % each, queue_id=number % 2) for each in range(4)])
+            writer.put(NewMessage("Batch", b"2", queue_id=number % 2))
+    with sending(root) as sender:
+        receive(sender.address, copy, dispatch=True, file_size=1 << 20)
+    assert queue_files(copy) == queue_files(root)
+    assert not (copy / "consumequeue" / "Batch").exists()
+
+
 def test_a_master_that_does_not_say_its_topics(tmp_path: Path) -> None:
     """It is waited for; without --reconnect that is the end, and the log is there."""
     root, copy = batch_master(tmp_path / "master"), tmp_path / "copy"

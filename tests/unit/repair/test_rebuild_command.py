@@ -328,6 +328,37 @@ def test_lost_topics_come_from_the_log(store: Path, capsys: pytest.CaptureFixtur
     assert run(capsys, store)[0] == 0
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_plain_queues_of_a_batch_topic_go(
+    is_known: bool, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """5.x does not start with them. The queue 1 has single messages only, but is of the same topic."""
+    wrong = store / "consumequeue/pubBatchCQ"
+    shutil.copytree(store / "consumequeue/pubTopicOne", wrong)
+    (wrong / "0/stray").write_bytes(b"1")
+    assert "CQ18" in {each.problem.code for each in problems(store)}
+    if not is_known:
+        shutil.rmtree(store / "batchconsumequeue")
+        for path in (store / "config").glob("topics.json*"):
+            path.unlink()
+    code, rows, _ = run(capsys, store, "--broker-conf", conf_of(store, NAME), "--apply")
+    assert code == 0
+    assert [row["path"] for row in rows if row["problem"] in ("CQ18", "CQ11")] == ["consumequeue/pubBatchCQ"]
+    assert not problems(store) and not wrong.exists()
+
+
+def test_a_topic_that_topics_json_calls_plain_keeps_its_queues(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though its batch queues say otherwise: which of them is right, a person must say."""
+    shutil.copytree(store / "consumequeue/pubTopicOne", store / "consumequeue/pubBatchCQ")
+    config = store / "config/topics.json"
+    config.write_text(config.read_text().replace('"BatchCQ"', '"SimpleCQ"'))
+    found = [each.path for each in problems(store) if each.problem.code == "CQ18"]
+    assert found == ["batchconsumequeue/pubBatchCQ"]
+    assert not [row for row in run(capsys, store)[1] if row["problem"] == "CQ18"]
+
+
 @pytest.mark.parametrize("content", [b"", b'{"topicConfigTable', None])
 def test_a_config_file_comes_from_its_bak(
     content: bytes | None, store: Path, capsys: pytest.CaptureFixture[str]

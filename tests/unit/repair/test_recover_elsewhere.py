@@ -16,7 +16,8 @@ from rmqtool.formats import checkpoint, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
-from rmqtool.repair.recover import offsets, state, strays, timer
+from rmqtool.repair.rebuild import plan_rebuild
+from rmqtool.repair.recover import offsets, side_files, state, timer
 from rmqtool.repair.recover.after import After
 
 StoreCopy = Callable[[str], Path]
@@ -267,12 +268,12 @@ def test_epochs_behind_the_logs_end_are_taken_out(store_copy: StoreCopy) -> None
     path = root / "epochFileCheckpoint"
     path.write_bytes(epoch.encode([epoch.Entry(1, 0), epoch.Entry(2, end), epoch.Entry(3, end + 1)]))
     with Store.open(root) as store:
-        (action,), warnings = strays.epoch_actions(store, after)
+        (action,), warnings = side_files.epoch_actions(store, after)
     assert warnings == []
     do(root, [action])
     assert epoch.decode(path.read_bytes()) == [(1, 0), (2, end)]
     with Store.open(root) as store:
-        assert strays.epoch_actions(store, after) == ([], [])
+        assert side_files.epoch_actions(store, after) == ([], [])
 
 
 def test_a_damaged_epoch_file_is_its_bak_or_named(store_copy: StoreCopy) -> None:
@@ -280,12 +281,12 @@ def test_a_damaged_epoch_file_is_its_bak_or_named(store_copy: StoreCopy) -> None
     root = store_copy("bad_ep01_epoch_file")
     after = as_it_is(root)
     with Store.open(root) as store:
-        actions, warnings = strays.epoch_actions(store, after)
+        actions, warnings = side_files.epoch_actions(store, after)
     assert actions == [] and len(warnings) == 1
     good = epoch.encode([epoch.Entry(1, 0)])
     (root / "epochFileCheckpoint.bak").write_bytes(good)
     with Store.open(root) as store:
-        (action,), _ = strays.epoch_actions(store, after)
+        (action,), _ = side_files.epoch_actions(store, after)
     assert action.content == good
 
 
@@ -293,12 +294,12 @@ def test_a_compaction_checkpoint_that_cannot_be_read_goes_or_is_its_bak(store_co
     """Compaction begins anew, or where the .bak says."""
     root = store_copy("bad_cc01_compaction")
     with Store.open(root) as store:
-        (action,) = strays.compaction_actions(store)
+        (action,) = side_files.compaction_actions(store)
     assert action.kind == "delete"
     bak = root / "compaction" / "position-checkpoint.bak"
     bak.write_text('{"empty":false,"queueOffsetMap":{"t_0":3}}')
     with Store.open(root) as store:
-        (action,) = strays.compaction_actions(store)
+        (action,) = side_files.compaction_actions(store)
     do(root, [action])
     assert codes(root, "timer") == set()
 
@@ -309,7 +310,7 @@ def test_strays_among_queues_and_index_go(store_copy: StoreCopy) -> None:
         root = store_copy(case)
         assert codes(root, "files") != set()
         with Store.open(root) as store:
-            actions = strays.stray_actions(store)
+            actions = plan_rebuild(store, strays=True).actions
         do(root, actions)
         assert codes(root, "files") == set()
 

@@ -1,13 +1,11 @@
-"""Repairs small files next to log, queues and index: the epoch file, the compaction checkpoint, strays.
+"""Repairs small files next to log, queues and index: the epoch file and the compaction checkpoint.
 
-Source: EpochFileCache#truncateSuffixByOffset, CheckpointFile, ConfigManager#load; spec 02 sections 1.3,
-12.3 and 15.3.
+Source: EpochFileCache#truncateSuffixByOffset, CheckpointFile, ConfigManager#load; spec 02 sections 12.3
+and 15.3.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 from rmqtool.check.verify.context import CONFIG_LIMIT
@@ -17,22 +15,6 @@ from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.open_files import read_head
-
-
-def stray_actions(store: Store) -> list[Action]:
-    """Deletions of stray entries among queue and index files; the backup keeps them."""
-    layout = store.layout
-    queues = (*layout.unit_queues, *layout.ext_queues.values())
-    in_queues = (*layout.consume_queue_strays, *layout.batch_queue_strays)
-    in_queues += tuple(stray for queue in queues for stray in queue.strays)
-    actions = []
-    for code, strays in (("CQ11", in_queues), ("IX07", layout.index_strays)):
-        for stray in strays:
-            status = os.lstat(stray)
-            size = status.st_size if stat.S_ISREG(status.st_mode) else 0
-            reason = "it does not belong there; it is kept in the backup"
-            actions.append(Action("delete", layout.relative(stray), 0, size, reason, code))
-    return actions
 
 
 def epoch_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
