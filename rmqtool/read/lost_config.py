@@ -26,12 +26,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.errors import FormatError, InputError
+from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST
 from rmqtool.message.system_topics import BUILT_IN_GROUPS, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.problems import COPY_CONFIG, Finding, finding
-from rmqtool.storage.config_files import DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
+from rmqtool.storage.config_files import CONFIG_FILES, DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
@@ -99,6 +99,21 @@ def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
     if place is not None:
         how = f"{database_is_missing(layout, TOPICS)}: all topics are lost"
     yield with_cure(replace(found, message=how), layout, TOPICS)
+
+
+def unreadable_config(layout: StoreLayout) -> Iterator[Finding]:
+    """CF02, CP06: config files that cannot be parsed, nor their .bak, or that cannot be read at all."""
+    folder = layout.config_folder
+    for name in CONFIG_FILES if has_config(layout) else ():
+        listed = layout.config.get(name, layout.config.get(f"{name}.bak"))
+        if folder is None or listed is None:
+            continue
+        try:
+            read_config(folder, name)
+        except FormatError as error:
+            yield finding("CF02", layout.relative(listed), reason=error.message)
+        except UnreadableError as error:
+            yield finding("CP06", layout.relative(listed), reason=error.message)
 
 
 def is_folder_lost(layout: StoreLayout) -> bool:

@@ -26,7 +26,7 @@ from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
 from rmqtool.read.known_topics import topic_names
-from rmqtool.read.lost_config import is_folder_lost, lost_config, lost_topics
+from rmqtool.read.lost_config import is_folder_lost, lost_config, lost_topics, unreadable_config
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.report.dump.timer import compaction_rows
@@ -175,11 +175,12 @@ def _unsupported(layout: StoreLayout) -> list[Info]:
 
 
 def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
-    """Findings from the names and sizes of files, and missing config files."""
+    """Findings from the names and sizes of files, and config files that are missing or cannot be read."""
     yield from check_files(store.layout, store.profile, live=store.live)
     messages: dict[str, int] = {}
     for (topic, _), span in spans.items():
         messages[topic] = messages.get(topic, 0) + span.messages
+    yield from unreadable_config(store.layout)
     yield from lost_topics(store.layout, len(messages))
     yield from lost_config(store.layout, messages)
 

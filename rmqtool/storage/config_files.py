@@ -27,6 +27,12 @@ FOLDER = "config"
 TOPICS = "topics.json"
 DELAY_OFFSETS = "delayOffset.json"
 GROUPS_FILE = "subscriptionGroup.json"
+CONFIG_FILES = (
+    TOPICS, GROUPS_FILE, "consumerOffset.json", DELAY_OFFSETS, "consumerFilter.json",
+    "lmqConsumerOffset.json", "consumerOrderInfo.json", "topicQueueMapping.json", "messageRequestMode.json",
+    "timermetrics", "transactionMetrics",
+)  # fmt: skip
+"""The files that a broker reads when it starts; not every version has all of them."""
 _COMPACT = frozenset({"timermetrics", "transactionMetrics"})
 
 

@@ -23,16 +23,11 @@ from rmqtool.formats.config_json import TopicConfig
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics
+from rmqtool.storage.config_files import CONFIG_FILES
 from rmqtool.storage.open_files import reading
 
 _LOST = frozenset({"CF06", "CF07", "CF08", "CF09"})  # a file without content: its CF02 says no more
 _REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
-
-CONFIG_FILES = (
-    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json",
-    "lmqConsumerOffset.json", "consumerOrderInfo.json", "topicQueueMapping.json", "messageRequestMode.json",
-    "timermetrics", "transactionMetrics",
-)  # fmt: skip
 
 
 def read_checkpoint(context: Context) -> Iterator[Finding]:

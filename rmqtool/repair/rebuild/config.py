@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import CONFIG_LIMIT
-from rmqtool.check.verify.state import CONFIG_FILES
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
@@ -24,7 +23,7 @@ from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.lost_config import database_of, has_config, lost_config
 from rmqtool.repair.plan import Action, ActionKind
-from rmqtool.storage.config_files import FOLDER, TOPICS
+from rmqtool.storage.config_files import CONFIG_FILES, FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
 from rmqtool.write.topics import DEFAULT_PERM, QUEUES_MAX
 

@@ -147,6 +147,10 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     code, out, _ = run(capsys, "verify", root, "--format", "jsonl")
     (row,) = map(json.loads, out.splitlines())
     assert (code, row["problem"], row["path"]) == (1, "CF02", f"config/{path.name}.bak")
+    code, out, _ = run(capsys, "info", root, "--format", "json")
+    assert code == 1 and [(each["problem"], each["path"]) for each in json.loads(out)["problems"]] == [
+        ("CF02", row["path"])
+    ]
     _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker", "4.9", "--broker", "5.4")
     unread = {row["broker"]: row["unread_config"] for row in json.loads(out)["predictions"]}
     reason = f"neither config/{path.name} nor its .bak can be parsed"
