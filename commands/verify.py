@@ -277,15 +277,17 @@ _START_LIMIT = 1 << 30  # bytes of the log that are read once more; more are for
 
 def _start_sentences(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:
     """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment."""
-    from rmqtool.broker.predict import ScanTooLongError, predict_all
+    from rmqtool.broker.predict import predict_all
     from rmqtool.read.lost_config import is_folder_lost
 
     if opened.live or not opened.is_local:
         return
     try:
         found = predict_all(opened, opened.written_by.candidates, scan_limit=_START_LIMIT)
-    except (ScanTooLongError, RmqtoolError):
+    except RmqtoolError:
         return  # recover says why
+    if not found:
+        return
     yield from start_sentences(
         [each.row() for each in found],
         more=any(code.startswith("CL") and BY_CODE[code].severity == "error" for code in present),

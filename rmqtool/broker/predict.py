@@ -47,14 +47,6 @@ NOT_PREDICTED = "its effect on the DLedger log, and on queues and index because 
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
 
 
-class ScanTooLongError(Exception):
-    """A prediction would scan more of the log than `scan_limit` permits; `scan_bytes` is how much."""
-
-    def __init__(self, scan_bytes: int) -> None:
-        super().__init__(f"the prediction scans {scan_bytes} bytes of the log")
-        self.scan_bytes = scan_bytes
-
-
 def predict(
     store: Store,
     broker: Broker,
@@ -95,10 +87,10 @@ def predict_all(
             it, only the part that a broker reads is scanned.
         sound: cached scans of log files, from salvage.
         progress: called with the bytes of the log just scanned.
-        scan_limit: the most bytes of the log to scan; None: as many as needed.
+        scan_limit: starts for which more bytes of the log must be scanned are left out (see `log_bytes`);
+            None: none is.
 
     Raises:
-        ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
         UnsupportedStoreError: none of the brokers reads the queues where they are.
         UnreadableError: a file cannot be read.
@@ -194,11 +186,24 @@ def _predict(
         before |= in_database
     for start in running:
         start.prepare(plain, batch)
-    running = [start for start in running if start.runs]
-    _scan(running, world.settings, walk, scan_limit)
+    if scan_limit is not None:
+        starts = [start for start in starts if not start.runs or _scan_bytes(start) <= scan_limit]
+    running = [start for start in starts if start.runs]
+    _scan(running, world.settings, walk)
     for start in running:
         start.finish(reader)
     return [prediction_of(start, before, in_database) for start in starts]
+
+
+def _scan_bytes(start: BrokerStart) -> int:
+    """How much of the log is scanned for a start: to its end, as for all others, which begin elsewhere."""
+    log = start.loaded.log
+    if not log:
+        return 0
+    begin = log[0 if start.world.unreachable else start.first].file_from_offset
+    if start.rules.dispatches_at_start:  # 4.x dispatches once more, from the end of the queues
+        begin = min(begin, max(start.queue_end, 0))
+    return log_bytes(log, begin)
 
 
 def _failing(world: StartInputs, rules: Sequence[StartRules]) -> list[Prediction]:
@@ -256,7 +261,6 @@ def _scan(
     starts: Sequence[BrokerStart],
     settings: StartSettings,
     walk: Callable[..., Iterator[tuple[int, LogEvent]]],
-    scan_limit: int | None,
 ) -> None:
     """Scan the log once, from the first file that any start scans."""
     from rmqtool.broker.log_scan import ahead
@@ -265,12 +269,6 @@ def _scan(
     if not log:
         return
     first = 0 if starts[0].world.unreachable else min(start.first for start in starts)
-    if scan_limit is not None:
-        # 4.x dispatches once more, from the end of the queues.
-        ends = [max(start.queue_end, 0) for start in starts if start.rules.dispatches_at_start]
-        scan_bytes = log_bytes(log, min([log[first].file_from_offset, *ends]))
-        if scan_bytes > scan_limit:
-            raise ScanTooLongError(scan_bytes)
     leaders: list[BrokerStart] = []
     led: list[tuple[BrokerStart, BrokerStart]] = []
     for start in starts:

@@ -8,7 +8,6 @@ from rmqtool.broker.config import unread_config
 from rmqtool.broker.predict import (
     NOT_PREDICTED,
     Prediction,
-    ScanTooLongError,
     brokers_of,
     load_failures,
     log_bytes,
@@ -67,23 +66,14 @@ def add_starts(
     found.diagnoses += _of_starts(store, found.starts, reported)
 
 
-def _predictions(store: Store, all_brokers: Sequence[str], left: int) -> dict[str, Prediction]:
-    """The predictions that fit: of all brokers in one scan, else of each by itself."""
-    layout = store.layout
-    left -= sum(file.allocated_bytes for queue in layout.unit_queues for file in queue.files[-3:])
-    if left < 0:
+def _predictions(store: Store, brokers: Sequence[str], left: int) -> dict[str, Prediction]:
+    """The predictions for which `left` bytes of queues and log are enough."""
+    log = store.layout.commit_log
+    left -= sum(file.allocated_bytes for queue in store.layout.unit_queues for file in queue.files[-3:])
+    if left < (log_bytes(log, log[-1].file_from_offset) if log else 0):  # no start scans less than that
         return {}
-    is_whole = log_bytes(layout.commit_log, 0) <= left
-    done: dict[str, Prediction] = {}
-    for brokers in (all_brokers, *((broker,) for broker in all_brokers)):
-        if done.keys() >= set(brokers):
-            continue
-        try:
-            each = predict_all(store, brokers, unreachable=is_whole, scan_limit=left)
-        except ScanTooLongError:
-            continue
-        done |= {prediction.broker: prediction for prediction in each}
-    return done
+    found = predict_all(store, brokers, unreachable=log_bytes(log, 0) <= left, scan_limit=left)
+    return {prediction.broker: prediction for prediction in found}
 
 
 def _of_starts(store: Store, starts: Sequence[Start], reported: Collection[str]) -> Iterator[Diagnosis]:

@@ -6,6 +6,7 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,18 @@ def test_each_queue_file_is_read_once_for_all_brokers(
         assert predict_all(store, abort=True) == expected
     of_queues = {count for path, count in reads.items() if path.parent.parent.parent.name == "consumequeue"}
     assert of_queues == {1} if room else min(of_queues) > 1
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_starts_that_would_scan_too_much_are_left_out(abort: bool, store_copy: Callable[[str], Path]) -> None:
+    """The others are predicted as without a limit. One megabyte is one log file; there are four."""
+    with Store.open(store_copy("ok_540_clean")) as store:
+        every = predict_all(store, abort=abort, unreachable=False)
+        found = [
+            predict_all(store, abort=abort, unreachable=False, scan_limit=size << 20) for size in range(5)
+        ]
+    assert found[0] == [] and found[4] == every
+    for fewer, more in pairwise(found):
+        assert [each for each in every if each in more] == more
+        assert [each for each in more if each in fewer] == fewer
+    assert abort or 0 < len(found[1]) < len(found[4])
