@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rmqtool.commands import ALIASES, pages
+from rmqtool.commands import ALIASES, other_words, pages
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE
@@ -46,6 +46,7 @@ def help(context: typer.Context, name: Name = None) -> int:
         hint = f"did you mean {' or '.join(near)}?" if near else f"topics are: {', '.join(pages.TOPICS)}"
         if wanted.upper() in BY_CODE:
             hint = f"rmqtool problems {wanted.upper()}"
+        hint = other_words.command_for(wanted) or hint
         raise UsageError(f"there is no manual page on {name!r}", hint=hint)
     Output().write_page(pages.page(group, wanted).all_sections())
     return EXIT_OK

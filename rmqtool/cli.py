@@ -236,59 +236,6 @@ def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
     return (first,) if first in COMMANDS and first != "help" else COMMANDS
 
 
-_OTHER_WAYS = (
-    ("dump", "--tail", "rmqtool tail STORE --last N shows the newest messages"),
-    ("dump tail stats export copy sql spark-scan verify", "--max", "--limit N is its name here"),
-    (
-        "tail",
-        "extra argument",
-        "it takes one STORE; -f is --follow here: --format-string FORMAT is the format of dump -f FORMAT",
-    ),
-    ("export", "'--format'", "--output-format names the format of the files; --format that of the report"),
-    ("stats lookup tail verify", "--output", "the rows go to standard output: --format csv > FILE"),
-    (
-        "rmqtool recover",
-        "'--undo' requires",
-        "--undo BACKUP: the folder STORE.rmqtool-backup-TIME next to the store",
-    ),
-    (
-        "recover rebuild reset-offset expire deliver",
-        "--dry-run",
-        "without --apply the command shows what it would do, and changes nothing",
-    ),
-    ("rmqtool", "'undo'|'restore'", "rmqtool recover STORE --undo BACKUP"),
-    ("rmqtool", "'repair'|'fix'", "rmqtool recover STORE"),
-    ("rmqtool", "'check'", "rmqtool doctor STORE, or rmqtool verify STORE"),
-    ("rmqtool", "'delete'|'clean'", "rmqtool expire STORE"),
-    ("rmqtool", "'backup'", "rmqtool copy STORE --output NEW; recover and rebuild keep a backup themselves"),
-    ("rmqtool", "'merge'", "rmqtool diff STORE OTHER shows how to append the messages that one lacks"),
-    ("rmqtool", "'offsets'|'groups'", "rmqtool stats STORE --by group"),
-    ("rmqtool", "'list'|'topics'", "rmqtool info STORE"),
-    ("rmqtool", "'show'|'cat'", "rmqtool dump STORE"),
-    ("rmqtool", "'grep'", "rmqtool dump STORE --grep TEXT"),
-    ("rmqtool", "'search'|'find'", "rmqtool lookup STORE KEY, or rmqtool dump STORE --grep TEXT"),
-    (
-        "rmqtool",
-        "'start'|'crash'|'crashed'",
-        "rmqtool recover STORE shows what a start of a broker would do, and a repair",
-    ),
-    (
-        "rmqtool",
-        "'broken'|'corrupt'|'damaged'",
-        "rmqtool doctor STORE says what is wrong, and what to run next",
-    ),
-    (
-        "rmqtool",
-        "'lost'|'missing'",
-        "for a message: rmqtool lookup STORE KEY --trace; for a store: rmqtool doctor STORE",
-    ),
-    ("rmqtool", "'lag'", "rmqtool stats STORE --by group"),
-    ("rmqtool", "'slow'", "rmqtool doctor STORE; for slow consumers: rmqtool stats STORE --by group"),
-    ("rmqtool", "'full'|'space'|'disk'", "rmqtool expire STORE shows which files can go"),
-)
-"""Commands; what they do not take in this way, one of several; and what to use instead."""
-
-
 _UNITS = {"SECONDS": "second", "HOURS": "hour"}
 """What a number means, by the metavar of its option."""
 _NO_THREAD = "can't start new thread"
@@ -308,11 +255,11 @@ def _report(error: Exception) -> int:
         path = context.command_path if context is not None else PROGRAM
         message = _out_of_range(error) or error.format_message()
         hint = f"see '{path} --help'"
-        command, wrong = path.rpartition(" ")[2], message.partition("(")[0]
-        for names, words, other in _OTHER_WAYS:
-            if command in names.split() and any(word in wrong for word in words.split("|")):
-                hint = other
-                message = message.partition(" Did you mean")[0].partition(" (Possible options")[0]
+        from rmqtool.commands.other_words import instead
+
+        if other := instead(path.rpartition(" ")[2], message.partition("(")[0]):
+            hint = other
+            message = message.partition(" Did you mean")[0].partition(" (Possible options")[0]
         _print_lines(message, hint)
         return EXIT_USAGE
     limit = "ulimit -v, MemoryMax of a service, memory of a container"

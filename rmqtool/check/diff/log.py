@@ -23,7 +23,7 @@ import numpy as np
 
 from rmqtool.check.diff.carried import COMPARED_BYTES, NOT_CARRIED, Carried, Wanted, carried
 from rmqtool.check.diff.ends import Only, SideName, TrailingRange, held_by, only_one_side, trailing_range
-from rmqtool.check.diff.filled import (
+from rmqtool.check.diff.lacking import (
     LackingRange,
     are_different,
     changed_fields,

@@ -174,6 +174,8 @@ def test_a_word_for_a_trouble_leads_to_a_command(
         said, hint = capfd.readouterr().err.splitlines()
         assert said == f"rmqtool: No such command '{word}'."
         assert hint.startswith(f"  {line}")
+        assert cli.main(["help", word]) == 2
+        assert capfd.readouterr().err.splitlines()[1] == hint
 
 
 @pytest.mark.parametrize(
