@@ -82,6 +82,7 @@ SHARED_BY_COMMANDS = {
     "__init__",
     "groups",
     "options",
+    "other_words",
     "changes",
     "finding_report",
     "interrupts",
