@@ -121,7 +121,10 @@ def _apply(
     if applied is not None and applied.backup is not None:
         changes.note_undo_command(output, store, applied.backup)
         then = "start the broker; keep the backup until its consumers have what they need"
-        output.note(f"rmqtool: next: {store.command('verify')}, then {then}")
+        if planned.rebuild.unmended:
+            output.note(f"rmqtool: next: {store.command('recover')} shows how to repair what is left")
+        else:
+            output.note(f"rmqtool: next: {store.command('verify')}, then {then}")
     with store.open() as opened:
         _notes(opened, planned, output)
         unknown = _unknown(opened, planned)
@@ -248,6 +251,14 @@ def _not_examined(planned: Planned) -> str:
 def _notes(store: Store, planned: Planned, output: Output) -> None:
     for text in planned.rebuild.warnings:
         output.note(f"rmqtool: {text}")
+    if beyond := planned.rebuild.beyond:
+        point = "points" if beyond == 1 else "point"
+        output.note(
+            f"rmqtool: {counted(beyond, 'unit')} of these queues {point} past the end of the log,"
+            f" {planned.rebuild.log_end}: their messages are lost, or log files are missing. The rebuilt"
+            " queues show no sign of them; rmqtool recover STORE names them, and a slave or a backup may have"
+            " the files"
+        )
     in_files = store.layout.has_queues_in_files
     deleted = {topic for topic, _ in planned.rebuild.deleted}
     topics = sorted(topic for topic in deleted if can_be_folder(topic) or not in_files)

@@ -75,6 +75,7 @@ class Rebuild:
         guessed_sizes: folders in which files get the default size, as no file shows another.
         damage: what is wrong with a DLedger log, and stays.
         deleted: queues without files, of topics missing in topics.json: they are not created.
+        beyond: units past the end of the log that the rebuilt queues lack, the last sign of lost messages.
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
         light: the light queues that records of the log name.
@@ -96,6 +97,7 @@ class Rebuild:
     guessed_sizes: tuple[str, ...] = ()
     damage: tuple[Finding, ...] = ()
     deleted: tuple[Key, ...] = ()
+    beyond: int = 0
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     light: frozenset[Key] = frozenset()
@@ -223,6 +225,7 @@ def _rebuild(
         guessed_sizes=tuple(guessed),
         damage=found.damage,
         deleted=tuple(deleted),
+        beyond=_beyond(found, tasks),
         queue_ends=ends,
         batch_topics=found.batch_topics,
         light=frozenset(found.queues.light),
@@ -430,6 +433,17 @@ def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
                 f"{task.folder} would hold only {task.shape.count} of the log's records, while other queues"
                 " of the topic exist: this may be a damaged queue id, which no CRC covers"
             )
+
+
+def _beyond(found: Survey, tasks: Sequence[QueueTask]) -> int:
+    """The units of the rebuilt queues that point past the end of the log."""
+    units = {task.key: BATCH_UNIT_SIZE if task.is_batch else UNIT_SIZE for task in tasks}
+    beyond = (item for item in found.findings if item.problem.code == "CQ03")
+    return sum(
+        (item.length or 0) // units[key]
+        for item in beyond
+        if (key := (item.detail.get("topic"), item.detail.get("queue_id"))) in units
+    )
 
 
 def _lost_with_index(found: Survey, task: IndexDatabaseTask | None) -> Iterator[str]:

@@ -328,6 +328,20 @@ def test_lost_topics_come_from_the_log(store: Path, capsys: pytest.CaptureFixtur
     assert run(capsys, store)[0] == 0
 
 
+def test_units_past_the_end_of_the_log_are_said(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are the last sign of lost messages: afterwards nothing shows that there were any."""
+    sorted((store / "commitlog").iterdir())[-1].unlink()
+    with Store.open(store) as opened:
+        newest = opened.end_offset()
+        units = (unit for queue in opened.queues.values() for _, unit in queue.units())
+        beyond = sum(unit.physical_offset >= newest for unit in units)
+    for arguments in ((), ("--apply",)):
+        _, _, err = run(capsys, store, *arguments)
+        assert f"{beyond} units of these queues point past the end of the log, {newest}: " in err
+        assert "rmqtool recover STORE names them" in err
+    assert "past the end of the log" not in run(capsys, store)[2]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_plain_queues_of_a_batch_topic_go(
     is_known: bool, store: Path, capsys: pytest.CaptureFixture[str]
