@@ -79,7 +79,7 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         timer = [each.message for each in found.diagnoses if each.name in _OF_TIMER and each.detail]
         yield from start_sentences(
             _predictions(starts), more=bool(found.lost), offsets_lost=offsets_lost, is_said=found.config_lost,
-            timer=next(iter(timer), ""),
+            timer=next(iter(timer), ""), codes=[each.name for each in found.diagnoses],
         )  # fmt: skip
     elif any(start.error is not None for start in starts) or any(
         each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses

@@ -5,7 +5,7 @@ Each function takes rows that commands show with `--format json`, with their tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rmqtool.commands.verdicts import (
     LOG_MISSING,
@@ -83,6 +83,11 @@ def of_recover(found: Row) -> list[str]:
         offsets_lost=lost_offsets if found["applied"] is None else "",
         is_said=found["config_lost"],
         timer=_timer_text(found) if found["applied"] is None else "",
+        codes=[
+            row["problem"]
+            for row in found["actions"]
+            if found["applied"] is None and row["problem"] != "CF07"
+        ],
     )
     if found["applied"] is None:
         if ledger_is_damaged(found):
@@ -123,16 +128,18 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
 
 def start_sentences(
     predictions: Sequence[Row], *, more: bool = False, offsets_lost: str = "", is_said: bool = False,
-    timer: str = "",
+    timer: str = "", codes: Iterable[str] = (),
 ) -> Iterator[str]:  # fmt: skip
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
     `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
-    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs.
+    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs. `codes` are
+    those of what was found: CF06 and CF07 cost something at a start.
     """
     brokers: dict[str, list[str]] = {}
+    lost_files = set() if is_said else {"CF06", "CF07"}.intersection(codes)
     for row in predictions:
-        brokers.setdefault(cost_of_start(row), []).append(row["broker"])
+        brokers.setdefault(cost_of_start(row, lost_files), []).append(row["broker"])
     if not brokers:
         if offsets_lost and not is_said:
             yield offsets_lost
@@ -169,8 +176,11 @@ def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def cost_of_start(row: Row) -> str:
-    """Return what a predicted start would cost; an empty text if nothing."""
+def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:
+    """Return what a predicted start would cost; an empty text if nothing.
+
+    `lost_files` are the codes of lost config files: CF06 for topics, CF07 for offsets of delay levels.
+    """
     ending = config_that_ends(row)
     if ending is not None:
         return f"fails: {ending['reason']}"
@@ -182,6 +192,8 @@ def cost_of_start(row: Row) -> str:
     if row["hangs"]:
         return "hangs"
     parts = [f"does not read a part of {each['path']}" for each in row["unread_config"]]
+    if "CF06" in lost_files:
+        parts.append("serves no topic until it is created again, because topics.json is lost")
     if row["messages_abandoned"]:
         first, last = row.get("first_abandoned_time"), row.get("last_abandoned_time")
         times = f", stored {span(first, last)}" if first and last else ""
@@ -194,6 +206,8 @@ def cost_of_start(row: Row) -> str:
                      f" {'it' if count == 1 else 'them'}")  # fmt: skip
     if again := row.get("delivered_again"):
         parts.append(f"delivers {counted(again, 'delayed message')} again")
+    elif "CF07" in lost_files:
+        parts.append("may deliver delayed messages again, because delayOffset.json is lost")
     groups = {each["group"] for each in row["consumer_offsets_beyond"]}
     if groups:
         parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")

@@ -294,6 +294,7 @@ def _start_sentences(opened: Store, present: Mapping[str, Problem]) -> Iterator[
         offsets_lost=offsets_lost_sentence(f"{code} {each.repair}" for code, each in present.items()),
         is_said=is_folder_lost(opened.layout),
         timer=next((BY_CODE[code].message for code in ("TM03", "TM04") if code in present), ""),
+        codes=present,
     )
 
 

@@ -315,3 +315,24 @@ def test_a_start_without_topics_fails_for_a_reason_that_is_true(
     assert errors["5.4"] == (
         "topics.json is missing, so the broker expects consume queues for this topic, not batch queues"
     )
+
+
+def test_what_a_start_without_topics_and_delay_offsets_costs(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of recover, which knows how many messages are delivered again, also by doctor and verify."""
+    root = store_copy("ok_497_clean")
+    lose(root, "topics", "delayOffset")
+    no_topic = "A start of 4.9 serves no topic until it is created again, because topics.json is lost, and"
+    _, out, _ = run(capsys, "recover", root, "--format", "text")
+    said = " ".join(out.split())
+    assert f"Do not start the broker yet. {no_topic} delivers 29 delayed messages again." in said
+    _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
+    _, _, err = run(capsys, "verify", root)
+    for text in (out, err):
+        assert f"Do not start the broker yet. {no_topic} may deliver delayed messages again" in " ".join(
+            text.split()
+        )
+    assert run(capsys, "recover", root, "--apply")[0] == 0
+    _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
+    assert "A start of 4.9 loses nothing." in out
