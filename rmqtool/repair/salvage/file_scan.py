@@ -80,6 +80,7 @@ class FileScan:
         code: the first problem after `end`, empty if all is zero.
         cuts: records at `end` that were kept although their last bytes were never written.
         unfinished: the first sound records whose last bytes were never written.
+        damaged: the first sound records with other damage of the properties, which brokers read.
         is_torn: whether what follows `end` is a record whose writer died; set only where nothing else is.
         unreadable: ranges that could not be read.
         has_property_crc: whether records end with a property CRC; one of the file does, or it is known.
@@ -100,6 +101,7 @@ class FileScan:
     code: str = ""
     cuts: list[Claim] = field(default_factory=list)
     unfinished: list[Claim] = field(default_factory=list)
+    damaged: list[Claim] = field(default_factory=list)
     is_torn: bool = False
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     has_property_crc: bool = False
@@ -116,7 +118,11 @@ class FileScan:
         """Records of one window; whether all of them are sound."""
         if (dispatch.flags & PROPERTY_CRC_PRESENT).any():
             self.has_property_crc = True
-        marks, rows = unsound(frames, dispatch, has_property_crc=self.has_property_crc), frames.rows
+        status, rows = full_status(frames, dispatch), frames.rows
+        marks = unsound(frames, dispatch, status, has_property_crc=self.has_property_crc)
+        if len(self.damaged) < UNFINISHED_MAX:
+            kept = np.flatnonzero((marks == 0) & ((status & PROPERTIES_UNSOUND) != 0)).tolist()
+            self.damaged += [claim_of(frames, dispatch, row) for row in kept]
         if not marks.any():
             self._keep(frames, dispatch, 0, len(rows))
             self.cuts = []
@@ -328,15 +334,15 @@ def scan_file(
     return scan
 
 
-def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np.ndarray:
+def unsound(frames: Frames, dispatch: Dispatch, status: np.ndarray, *, has_property_crc: bool) -> np.ndarray:
     """Per row 0 for a sound record, else status bits and _CUT for what is wrong; shape (rows,), u1.
 
     Not all status bits count: a record that brokers can read is kept. They drop properties that they cannot
     parse, and read a delay level only in the topic of delayed messages. With `has_property_crc` every record
-    should have one.
+    should have one. `status` is `full_status`.
     """
     rows = frames.rows
-    marks = full_status(frames, dispatch) & (BODY_CRC | OFFSET_MISMATCH | PROPERTY_CRC_BAD)
+    marks = status & (BODY_CRC | OFFSET_MISMATCH | PROPERTY_CRC_BAD)
     for row in np.flatnonzero(dispatch.flags & ENDS_IN_ZEROS).tolist():
         # without its real topic a delayed message blocks its level for ever on 4.x
         is_bad = has_property_crc or frames.topics[int(rows["topic_id"][row])] == _SCHEDULE

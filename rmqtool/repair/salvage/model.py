@@ -92,7 +92,7 @@ class Salvaged:
             the file; they are not changed.
         misplaced: files most of whose records belong to another place, and strays with records.
         tail: ranges of the present log with sound records after the cut, with fill `none`.
-        incomplete: the first kept records whose properties end in zeros.
+        incomplete: the first kept records whose properties are damaged, or end in zeros.
         notes: further remarks, as texts.
         sound: cached scans of completely sound log files, for later steps.
     """

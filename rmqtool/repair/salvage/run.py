@@ -93,7 +93,7 @@ class Run:
                 ),
             ),
             tail=tail,
-            incomplete=tuple(_unfinished(log)),
+            incomplete=tuple(sorted([*_unfinished(log), *_damaged(log)], key=lambda one: one.start)),
             notes=tuple([*files.notes, *self._notes(log, order)]),
             sound=self._sound,
         )
@@ -219,6 +219,12 @@ class Run:
                 f" {_places(unfinished)}. Keys, tags and other properties may be lost: then consumers that"
                 " select by these, and queries by key, do not find the message"
             )
+        damaged = _damaged(log)
+        if damaged:
+            yield (
+                f"CL13: kept with a sound body, although the properties are damaged: {_places(damaged)}. What"
+                " cannot be parsed of them is lost, unless a slave or a backup has it (rmqtool diff)"
+            )
         if log.cut_unfinished and log.ends_at_hole:
             yield (
                 "CL13: given up with a sound body, because the properties end in zeros:"
@@ -231,6 +237,10 @@ class Run:
 
 def _unfinished(log: Log) -> list[Claim]:
     return [one for scan in log.scans for one in scan.unfinished if one.start < log.end]
+
+
+def _damaged(log: Log) -> list[Claim]:
+    return [one for scan in log.scans for one in scan.damaged if one.start < log.end]
 
 
 def _places(claims: Sequence[Claim]) -> str:

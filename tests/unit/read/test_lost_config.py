@@ -320,7 +320,7 @@ def test_a_start_without_topics_fails_for_a_reason_that_is_true(
 def test_what_a_start_without_topics_and_delay_offsets_costs(
     store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the words of recover, which knows how many messages are delivered again, also by doctor and verify."""
+    """In the words of recover, which knows how many are delivered again, also by doctor and verify."""
     root = store_copy("ok_497_clean")
     lose(root, "topics", "delayOffset")
     no_topic = "A start of 4.9 serves no topic until it is created again, because topics.json is lost, and"

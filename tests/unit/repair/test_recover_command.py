@@ -563,3 +563,16 @@ def test_a_configuration_that_fits_the_store_means_the_defaults(
     conf.write_text("mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n")
     _, found = report(capsys, root, "--broker-conf", conf)
     assert found["guessed_sizes"] == [] and not any("the default size" in each for each in found["warnings"])
+
+
+def test_a_message_that_keeps_its_body_alone_is_named(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its keys are lost, though a broker reads it: a slave or a backup may have them."""
+    root = store_copy("bad_cl13_bad_properties")
+    code, found = report(capsys, root)
+    (message,) = found["incomplete"]
+    assert code == 1 and found["actions"] == []
+    place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
+    text = f"CL13: kept with a sound body, although the properties are damaged: {place} (at"
+    assert any(each.startswith(text) for each in found["warnings"])
