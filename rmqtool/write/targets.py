@@ -179,6 +179,8 @@ class Targets:
                 topic, self._auto_create_queues, attributes=BATCH_ATTRIBUTES if is_batch else None
             )
             self._made.add(topic)
+            if is_batch:
+                self._rest_until = 0.0  # 5.x does not load batch queues of a topic that topics.json lacks
         self._topics.remember(topic)
         self._known[topic] = _Topic(config)
         return self._known[topic]

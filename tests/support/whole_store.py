@@ -14,6 +14,7 @@ from typing import Any
 
 from rmqtool.check.verify import PASSES, Bounds, Report, verify
 from rmqtool.formats import batch, checkpoint, epoch, index, properties
+from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, BatchUnit, ExtUnit, Unit, encode_ext_unit
 from rmqtool.formats.java import tags_code
 from rmqtool.formats.message import (
@@ -117,7 +118,12 @@ def write_state(root: Path, stored: Sequence[Message]) -> None:
     offsets: dict[str, dict[str, int]] = {}
     for (topic, queue_id), end in ends.items():
         offsets.setdefault(f"{topic}@group", {})[str(queue_id)] = end
-    table = {name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4} for name in topics}
+    batch = {item.topic for item in stored if item.sys_flag & INNER_BATCH}
+    table = {
+        name: {"attributes": BATCH_ATTRIBUTES if name in batch else {}, "topicName": name,
+               "readQueueNums": 4, "writeQueueNums": 4}
+        for name in topics
+    }  # fmt: skip
     write_config(root, "topics.json", {"dataVersion": {"counter": 1}, "topicConfigTable": table})
     write_config(root, "consumerOffset.json", {"offsetTable": offsets})
     write_config(
