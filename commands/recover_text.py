@@ -9,6 +9,7 @@ from typing import Any
 
 from rmqtool.commands.recover_verdicts import config_that_ends, ledger_is_damaged, of_recover, of_repair
 from rmqtool.commands.verdicts import LOG_MISSING, verdict_lines
+from rmqtool.message.system_topics import is_system_topic
 from rmqtool.output import Output
 from rmqtool.problems import COPY_CONFIG
 from rmqtool.terminal import counted, format_size
@@ -442,10 +443,12 @@ def _lost_text(found: Row) -> str:
 
 def _fates(lost: Sequence[Row]) -> Iterator[str]:
     """Yield what consumers see of lost messages, each part after a semicolon."""
-    filled = sum(row["count"] for row in lost if row["fate"] == "filled")
+    filled = sum(
+        row["count"] for row in lost if row["fate"] == "filled" and not is_system_topic(row["topic"] or "")
+    )
     cut = sum(row["count"] for row in lost if row["fate"] == "cut")
     if filled:
-        instead = "each" if not cut else f"{filled} of them"
+        instead = "each" if filled == sum(row["count"] for row in lost) else f"{filled} of them"
         yield f"; subscribers to * receive a message tagged RMQTOOL_FILLER instead of {instead}, and should"
         yield " ignore it"
     if cut:

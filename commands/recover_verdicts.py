@@ -229,6 +229,9 @@ def _plan_sentences(found: Row) -> Iterator[str]:
             topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
         text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
+        if delivered := sum(each["delivered"] for each in found["lost"]):
+            these = ", a delayed message, was" if delivered == 1 else ", delayed messages, were"
+            text += f"; {delivered} of these{these} delivered before"
     if not _lacks_log(found):  # without a log nothing is known of its messages
         yield f"{text}."
     yield from _put_back_sentence(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ from rmqtool.errors import InputError
 from rmqtool.formats import properties
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import RowFormat, message_row
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.storage.config_files import delay_offsets
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -26,9 +28,10 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
 
     `status` has the codes of what is damaged, as in `dump`, or `ok` for a sound record that is given up. It
     is None if no record can be read there. Then `remains` says what is left of it, and keys and unique key
-    are those of its end.
+    are those of its end. `delivered` is how many delayed messages were delivered before they were lost.
     """
-    rows = [_row(record) for record in lost]
+    delivered = _delivered(store)
+    rows = [_row(record, delivered) for record in lost]
     left = _BYTES_MAX
     for row, record in islice(zip(rows, lost, strict=True), READ_MAX):
         found = _read(store, record)
@@ -80,7 +83,20 @@ def _read(store: Store, record: LostRecord) -> StoredMessage | None:
     return found if size == record.size or (record.count == 1 and size < record.size) else None
 
 
-def _row(record: LostRecord) -> dict[str, Any]:
+def _delivered(store: Store) -> dict[int, int]:
+    """The next offset to deliver by the queue id of SCHEDULE_TOPIC_XXXX; empty if nothing says it."""
+    folder = store.layout.config_folder
+    try:
+        offsets = {} if folder is None else delay_offsets(folder)
+    except InputError:
+        return {}  # CF02
+    return {level - 1: offset for level, offset in offsets.items()}
+
+
+def _row(record: LostRecord, delivered: Mapping[int, int]) -> dict[str, Any]:
+    is_delayed = record.topic == SCHEDULE_TOPIC and record.queue_offset is not None
+    first = record.queue_offset or 0
+    passed = min(delivered.get(record.queue_id or 0, 0), first + record.count) if is_delayed else first
     return {
         "topic": record.topic,
         "queue_id": record.queue_id,
@@ -93,6 +109,7 @@ def _row(record: LostRecord) -> dict[str, Any]:
         "sure": record.sure,
         "known_from": record.known_from,
         "fate": record.fate,
+        "delivered": max(passed - first, 0),
         "status": None,
         "keys": None,
         "uniq_key": None,

@@ -22,6 +22,7 @@ from rmqtool.commands.recover import recover
 from rmqtool.commands.recover_text import recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import COPY_CONFIG
 from rmqtool.read.store import Store
 from tests.support.recover_checks import codes
@@ -388,8 +389,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
-                      "count": 1,
-                      "fate": "filled", "status": None, "keys": None, "uniq_key": None, "remains": None,
+                      "count": 1, "fate": "filled", "delivered": 0, "status": None, "keys": None, "uniq_key": None, "remains": None,
                       "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
         },
         None,
@@ -576,3 +576,23 @@ def test_a_message_that_keeps_its_body_alone_is_named(
     place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     text = f"CL13: kept with a sound body, although the properties are damaged: {place} (at"
     assert any(each.startswith(text) for each in found["warnings"])
+
+
+def test_lost_messages_that_were_delivered_before_are_said(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A delayed message below the offset of its level has a copy in its own topic."""
+    root = store_copy("ok_533_clean")
+    log = sorted((root / "commitlog").iterdir())[1]
+    with log.open("r+b") as file:
+        file.seek(1202243 - int(log.name))
+        file.write(b"\xaa" * 1000)  # two delayed messages of level 1, which was delivered up to 24
+    _, found = report(capsys, root)
+    lost = {(row["topic"], row["queue_offset"]): row["delivered"] for row in found["lost"]}
+    assert lost == {(SCHEDULE_TOPIC, 21): 1, (SCHEDULE_TOPIC, 22): 1}
+    said = " ".join(run(capsys, root, "--format", "text")[1].split())
+    assert "are lost already; 2 of these, delayed messages, were delivered before." in said
+    assert "subscribers to * receive" not in said
+    (root / "config/delayOffset.json").write_text('{"offsetTable":{1:22}}')
+    _, found = report(capsys, root)
+    assert [row["delivered"] for row in found["lost"]] == [1, 0]
