@@ -409,14 +409,14 @@ def append(
     that pauses are stored as soon as they arrive.
 
     A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a
-    new offset. Rows of blanks are skipped; rows of damaged messages are refused. The first 16 such rows are
-    looked up in the index: a note says if the store already has some of them. Fillers, with which recover
-    keeps the queue offsets of lost messages, are left out and counted (left_out_fillers), except those of
-    half messages and op records, which need their queue offsets. The input does not
-    state which delayed messages were already delivered: in a new store all delayed messages that are
-    due are delivered again. Half messages and op records are stored too; standard error shows their number.
-    An op record finishes the half messages at the queue offsets that it names. Copy both kinds
-    completely and in order into a new store, or leave both out (dump --exclude-topic
+    new offset. Rows of blanks are skipped; rows of damaged messages are refused. Of the rows with
+    physical_offset, the first 16 are looked up in the index; a note says if the store already has some.
+    Fillers, with which recover keeps the queue offsets of lost messages, are left out and counted
+    (left_out_fillers), except those of half messages and op records, which need their queue offsets. The
+    input does not state which delayed messages were already delivered: in a new store all delayed messages
+    that are due are delivered again. Half messages and op records are stored too; standard error shows
+    their number. An op record finishes the half messages at the queue offsets that it names. Copy both
+    kinds completely and in order into a new store, or leave both out (dump --exclude-topic
     'RMQ_SYS_TRANS_*').
 
     Shows where each message was stored, or totals. A bad row is reported with its number, its column and

@@ -77,7 +77,7 @@ def deliver(
     none is lost.
 
     If delayOffset.json cannot be parsed, or it and its .bak are missing, a broker delivers every stored
-    message again. --apply is refused then; without it every message counts as not delivered, and
+    message again. --apply is refused then. Without it the plan counts every message as not delivered, and
     standard error shows how many of the messages that are due have a copy in the log already. If the
     files are missing, --force delivers all of them.
 

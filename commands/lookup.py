@@ -219,8 +219,8 @@ def lookup(
 
     Finds keys through the index, in all topics or those of --topic, and shows all messages that have
     them. found_by says how each message was found. An index entry holds only a hash, so every message
-    is checked by its own keys. rmqtool also scans the parts of the log that the index does not cover:
-    index files may be missing, damaged, already deleted, or lag behind the log. It scans the whole
+    is checked by its own keys. rmqtool also scans the parts of the log that the index does not cover,
+    because index files are missing, damaged, deleted or incomplete. It scans the whole
     log for keys that it has not found, because indexing may have been switched off for a time, which an index
     file does not show. With --scan never such gaps are reported but not searched.
 

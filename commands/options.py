@@ -158,7 +158,7 @@ def reserve_option(default: str) -> Any:
 RESERVE = reserve_option("--reserve")
 Replace = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Proceed where the command refused and its message named --force.")
+    bool, typer.Option("--force", help="Proceed in spite of a refusal whose message names --force.")
 ]
 Jobs = Annotated[
     int,
@@ -448,7 +448,7 @@ class PlanOptions(Group):
         typer.Option(
             "--plan",
             metavar="FILE",
-            help="Plan again with the options in FILE and, with --apply, apply the plan. Refused if the store"
+            help="Use the options in FILE. With --apply, apply exactly the plan in FILE. Refused if the store"
             " has changed since FILE was written, or if the new plan differs from it.",
         ),
     ] = None

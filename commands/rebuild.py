@@ -76,9 +76,10 @@ def rebuild(
     database are copied. If it is gone, --broker-conf has to say that there was one.
 
     The column state says planned, done or left, and the column reason why. rmqtool recover repairs damage of
-    the log and stores that were not closed cleanly. A queue without files whose topic is not in topics.json
-    counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's start after a crash
-    would rebuild it.
+    the log and stores that were not closed cleanly. Units past the end of the log, which name lost messages,
+    are dropped and counted. If a queue has no files and its topic is not in topics.json, it counts as
+    deleted. It is rebuilt only if --topic names its topic, or if a broker's start after a crash would
+    rebuild it.
 
     Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, when the
     committed offsets are lost, and for a --topic or --queue that the store does not have; 2 for a usage

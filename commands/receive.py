@@ -226,8 +226,8 @@ def receive(
     back and compared. With --archive, the options above delete a log file only if its copy is in the archive;
     a copy that is missing is made again first. A failure to copy is reported and tried again,
     and deletes nothing. The next run goes on with the next file; it is an error if the folder of the archive
-    is gone. Commands that read a store also read the archive, for example `rmqtool dump URL`. Each log needs
-    a place of its own.
+    is gone. Commands that read a store also read the archive, for example `rmqtool dump URL`. Use
+    another archive for each log.
 
     --metrics listens on 127.0.0.1 only.
 

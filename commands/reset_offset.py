@@ -69,18 +69,19 @@ def reset_offset(
     Without --apply the plan is only shown. For each group and queue it gives the
     committed and the new offset, how many consumed messages the group receives again (again_messages), how
     many messages it skips (skipped_messages), and how many it receives in all (lag_messages). What a group
-    receives again or skips is blank where its committed offset is lost. The previous file is backed up
-    (rmqtool recover --undo restores it), and also becomes consumerOffset.json.bak, as with a broker.
+    receives again or skips is unknown, and blank, where its committed offset is lost. The previous file is
+    backed up (rmqtool recover --undo restores it), and also becomes consumerOffset.json.bak, as with a
+    broker.
 
     --group is required. A group is reset in all topics in which it has committed an offset, and in its
     retry topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic
     restrict the topics, the retry topic too: --topic orders --topic %RETRY%billing resets both. A group
-    without an offset in a topic gets its first one only if both are named without wildcards. That is the
-    way when the committed offsets are lost: name each group with its topics. --group '*' then prints a
-    command for each group whose retry messages show what it consumes, and names the groups for which
-    nothing shows it. The retry topic of a group without any offset is reset too. The new file records
-    that the offsets of all other groups are lost. Until a broker starts, verify and doctor therefore
-    report each group that has none (CF08).
+    that has no offset in a topic yet gets one only if the group and the topic are both named without
+    wildcards. Do that when the committed offsets are lost: name each group with its topics. --group '*'
+    then prints a command for each group whose retry messages show what it consumes, and names the groups
+    for which nothing shows it. The retry topic of a group without any offset is reset too. The new file
+    records that the offsets of all other groups are lost. Until a broker starts, verify and doctor
+    therefore report each group that has none (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that

@@ -241,9 +241,10 @@ def spark_scan(
     files. They exclude part of a file only if more than 64 MiB of it would be read. The range read is
     ten minutes longer at both ends, to allow for clocks that were set back.
 
-    Exits with 1 for damage (with --sql only the column status shows damage), and when --rebuild-report
-    has rows; 2 for a usage error; 3 when something could not be read, or Java or pyspark is missing; 4
-    when the URL of --output exists; 130 when interrupted, after stopping the job and the session.
+    Exits with 0 when nothing is damaged; 1 for damage (with --sql only the column status shows damage), and
+    when --rebuild-report has rows; 2 for a usage error; 3 when something could not be read, or Java or
+    pyspark is missing; 4 when the URL of --output exists; 130 when interrupted, after stopping the job and
+    the session.
     """
     from rmqtool.spark.scan_job import ScanRequest, plan, within_log
     from rmqtool.spark.session import parse_conf, require_spark, spark_session

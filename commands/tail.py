@@ -101,10 +101,10 @@ def tail(
     The messages of each queue are shown in order. Messages that expire unread, and a queue that a
     recovery has truncated, are reported on standard error.
 
-    Exits with 0 even if nothing matches, and when --follow is interrupted; 1 for damage, and for a
+    Exits with 0 even if nothing matches, and after an interrupt of --follow; 1 for damage, and for a
     --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not be
     read or is stored in a form rmqtool cannot read; 70 for a bug in rmqtool;
-    130 when interrupted.
+    130 when interrupted without --follow.
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.dump.log import FIELDS, table_fields

@@ -212,7 +212,7 @@ def _check(store: Store, options: Options, note: Note) -> None:
     for text in behind_texts(store, Selection()):
         note(text)
     if not _is_loopback(options.host):
-        note(f"who reaches {options.host} can read all messages: there are no users and no permissions")
+        note(f"who reaches {options.host} can read all messages: serve checks neither users nor permissions")
     if not options.live and store.live:
         note("the store is in use: messages that come from now on are served only with --live")
 
