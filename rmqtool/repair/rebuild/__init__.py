@@ -28,8 +28,10 @@ from rmqtool.errors import FormatError, RefusedError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.read.lost_config import has_no_content
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
+from rmqtool.storage.config_files import TOPICS
 from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, SIDE_FOLDER, queues_part
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.topics import TopicTable
@@ -646,7 +648,8 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
 def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Action]:
     """Deletions of the plain queues of batch topics, with which 5.x does not start.
 
-    A topic that is a plain one in topics.json keeps them, even if a record of the log says otherwise.
+    A topic keeps them if topics.json is there and does not say that it is a batch topic, even if a record of
+    the log says so.
 
     Source: ConsumeQueueStore#queueTypeShouldBe.
     """
@@ -654,8 +657,9 @@ def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selectio
     if not layout.has_queues_in_files or not found.options.profile.has_inner_batch:
         return
     folders = {topic: queue.folder.parent for (topic, _), queue in layout.consume_queues.items()}
+    is_lost = has_no_content(layout, TOPICS)
     for topic in sorted(folders.keys() & found.batch_topics):
-        if types.get(topic, True) and selection.matches_topic(topic):
+        if types.get(topic, is_lost) and selection.matches_topic(topic):
             yield Action(
                 "delete", layout.relative(folders[topic]), 0, 0,
                 "the topic has batch queues, which are in batchconsumequeue", "CQ18", {"topic": topic},

@@ -361,13 +361,14 @@ def test_plain_queues_of_a_batch_topic_go(
     assert not problems(store) and not wrong.exists()
 
 
-def test_a_topic_that_topics_json_calls_plain_keeps_its_queues(
-    store: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("was", "now"), [('"BatchCQ"', '"SimpleCQ"'), ("pubBatchCQ", "pubAnother")])
+def test_a_topic_that_topics_json_does_not_call_a_batch_topic_keeps_its_queues(
+    was: str, now: str, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Though its batch queues say otherwise: which of them is right, a person must say."""
     shutil.copytree(store / "consumequeue/pubTopicOne", store / "consumequeue/pubBatchCQ")
     config = store / "config/topics.json"
-    config.write_text(config.read_text().replace('"BatchCQ"', '"SimpleCQ"'))
+    config.write_text(config.read_text().replace(was, now))
     found = [each.path for each in problems(store) if each.problem.code == "CQ18"]
     assert found == ["batchconsumequeue/pubBatchCQ"]
     assert not [row for row in run(capsys, store)[1] if row["problem"] == "CQ18"]
