@@ -169,6 +169,7 @@ class Output:
         self._pages = pages and not changes and self._terminal
         self._paging: ExitStack | None = None
         self._pager: IO[bytes] | None = None
+        self._was_paged = False  # whether a pager was started, which `cat` is not
         self._colour = _has_colour()
         # Rows that go through a pipe often come out on the same terminal: `| grep`.
         self._may_reach_terminal = progress is None and _is_pipe()
@@ -304,7 +305,7 @@ class Output:
                 lines = "".join(f"{piece}\n" for piece in pieces)
                 self._write(coloured(lines) if self._colour else lines)
             self._flush()
-        return is_long and self._pages
+        return is_long and self._was_paged
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Writes lines, without their ends, as they are but escaped."""
@@ -359,7 +360,7 @@ class Output:
             return
         assert pager.stdin is not None
         with errors_held():
-            self._pager = pager.stdin
+            self._pager, self._was_paged = pager.stdin, True
             try:
                 yield
             finally:
