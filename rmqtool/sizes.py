@@ -72,7 +72,7 @@ def cut_name(name: str) -> str:
 
 
 def largest_counts(counts: Mapping[str, int], rest: str, show: Callable[[str], str] = cut_name) -> list[str]:
-    """`5 of A`, the largest first, and together the others: `4 of 2 more topics`, where `rest` is `topic`.
+    """`5 of A`, the largest first, and together the others: `4 in 2 more topics`, where `rest` is `topic`.
 
     A single other one is named too. `show` makes names fit for the reader.
     """
@@ -81,5 +81,5 @@ def largest_counts(counts: Mapping[str, int], rest: str, show: Callable[[str], s
     parts = [f"{count} of {show(name)}" for name, count in found[:shown]]
     if found[shown:]:
         more = sum(count for _, count in found[shown:])
-        parts.append(f"{more} of {len(found) - shown} more {rest}s")
+        parts.append(f"{more} in {len(found) - shown} more {rest}s")
     return parts

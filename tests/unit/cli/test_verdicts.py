@@ -77,7 +77,7 @@ def test_names_and_counts() -> None:
     assert by_name({"a": 2, "b": 5}, "message") == "7 messages (5 of b and 2 of a)"
     counts = {name: 10 - place for place, name in enumerate("abcde")}
     assert by_name(counts, "message", "group") == (
-        "40 messages (10 of a, 9 of b, 8 of c and 13 of 2 more groups)"
+        "40 messages (10 of a, 9 of b, 8 of c and 13 in 2 more groups)"
     )
     assert len(by_name({"x" * 200: 1}, "message")) < 80
 
@@ -248,7 +248,7 @@ def test_doctor_says_what_is_lost_already(torn_copy: Path, capfd: Capture) -> No
     _, out, _ = run(capfd, "doctor", torn_copy)
     text = " ".join(out.split())
     assert (
-        "20 messages (6 of pubTopicEight, 4 of a%b-c_pub, 4 of pub-Topic_Four and 6 of 2 more topics)" in text
+        "20 messages (6 of pubTopicEight, 4 of a%b-c_pub, 4 of pub-Topic_Four and 6 in 2 more topics)" in text
     )
     assert "are damaged or already lost. A start of 5.4 loses nothing more." in text
     _, out, _ = run(capfd, "doctor", torn_copy, "--format", "json")
