@@ -644,7 +644,7 @@ class _Task:
         """Report damage and ranges that were not searched; return the exit code."""
         from rmqtool.commands.finding_report import FindingReport
 
-        for text in (*index_texts(looked), *dead_texts(looked)):
+        for text in (*index_texts(looked), *dead_texts(request, looked, self.command("recover"))):
             self.writer.note(f"rmqtool: {text}")
         if looked.gaps and request.scan == "never":
             self.writer.note(f"rmqtool: {unseen_text(looked)}")
@@ -657,7 +657,7 @@ class _Task:
         seen = FindingReport(self.writer)
         for finding in looked.damage.values():
             seen.report(finding)
-        return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead else EXIT_OK)
+        return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead or looked.past_end else EXIT_OK)
 
     def _found(self, request: Request, looked: SearchReport, left: NamesLeft, count: int) -> int:
         """Report names that were not found; return the exit code."""

@@ -280,9 +280,11 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
     if looked.collisions:
         seen.append(f"{_entries(looked.collisions)} of other keys with the same hash")
     if looked.gone:
-        seen.append(f"{_entries(looked.gone)} whose record is no longer in the log")
+        seen.append(f"{_entries(looked.gone)} whose record is not in the log")
     if looked.dead:
         seen.append(f"{_entries(len(looked.dead))} whose record is damaged")
+    if looked.past_end:
+        seen.append(f"{_entries(len(looked.past_end))} past the end of the log")
     if looked.excluded:
         seen.append(f"{looked.excluded} matches that other options exclude")
     if looked.scanned_bytes:
@@ -302,8 +304,11 @@ def unseen_text(looked: SearchReport) -> str:
     return f"not searched: the log at {_places(looked.gaps)}: see --scan"
 
 
-def dead_texts(looked: SearchReport) -> Iterable[str]:
-    """Yield a line for each offset that the index names and that holds no sound record."""
+def dead_texts(request: Request, looked: SearchReport, recover: str) -> Iterable[str]:
+    """Yield what the index names and the log lacks: offsets without a sound record, and its lost end.
+
+    `recover` is the command line that shows what is lost.
+    """
     places = sorted(set(looked.dead))
     for offset in places[:PLACES_SHOWN]:
         yield (
@@ -312,6 +317,16 @@ def dead_texts(looked: SearchReport) -> Iterable[str]:
         )
     if len(places) > PLACES_SHOWN:
         yield f"the index leads to {len(places) - PLACES_SHOWN} more such offsets"
+    lost = sorted(set(looked.past_end))
+    if lost:
+        of_what = _KINDS["key" if request.kind == "any" else request.kind]
+        of_what = f"this {of_what}" if len(request.names) == 1 else f"these {of_what}s"
+        where = str(lost[0]) if len(lost) == 1 else f"{lost[0]} to {lost[-1]}"
+        points = "entry of {} points" if len(lost) == 1 else "entries of {} point"
+        yield (
+            f"{len(lost)} index {points.format(of_what)} past the end of the log ({where}): it may be among"
+            f" the lost messages; {recover}"
+        )
 
 
 def with_hash(rows: Iterable[Row]) -> Iterator[Row]:

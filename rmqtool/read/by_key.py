@@ -179,6 +179,8 @@ class KeySearch:
             for hit in self._scanned(gap, self.wanted):
                 is_known = hit.stored.physical_offset in known
                 yield hit._replace(found_by="index") if is_known else hit
+            if gap.stop is None and known:
+                self.looked.past_end += sorted(filter(self._is_past_end, known))
             place = stop
         yield from self._judged_together(offsets[place:])
 
@@ -322,6 +324,8 @@ class KeySearch:
                 if self.store.commit_log.min_offset <= offset < self._log_end:
                     self.looked.dead.append(offset)
                     self._misplaced_offsets.add(offset)
+                elif self._is_past_end(offset):
+                    self.looked.past_end.append(offset)
                 else:
                     self.looked.gone += 1
                 continue
@@ -339,6 +343,16 @@ class KeySearch:
         self.looked.collisions += 1
         if self._hashes.isdisjoint(hashes_of(topic, properties_bytes)):
             self._misplaced_offsets.add(offset)
+
+    def _is_past_end(self, offset: int) -> bool:
+        """Whether the log lacks its end, where the record was; a broker may have added what is there now."""
+        is_selected = self._selection.matches_offset(offset)
+        has_log = bool(self.store.commit_log.files)
+        return is_selected and has_log and offset >= self._log_end and not self._is_live
+
+    @cached_property
+    def _is_live(self) -> bool:
+        return self.store.live
 
     @cached_property
     def _log_end(self) -> int:

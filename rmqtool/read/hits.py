@@ -120,7 +120,8 @@ class SearchReport:
         entries: index entries with a requested hash.
         collisions: those whose record has another key, or another topic.
         excluded: messages with a requested name that the selection leaves out.
-        gone: those whose record is no longer in the log.
+        gone: those whose record has expired, or that a broker has just added.
+        past_end: places past the end of the log that entries name.
         dead: places in the log that entries name and where no sound record is.
         damage: what was met by scans of the log, by file and offset; notes left out.
         unreadable: (name, why) of index files that cannot be read.
@@ -139,6 +140,7 @@ class SearchReport:
         self.collisions = 0
         self.excluded = 0
         self.gone = 0
+        self.past_end: list[int] = []
         self.dead: list[int] = []
         self.damage: dict[tuple[str, int | None], Finding] = {}
         self.unreadable: list[tuple[str, str]] = []

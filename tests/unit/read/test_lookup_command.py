@@ -15,6 +15,7 @@ from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.read.store import Store
+from rmqtool.storage import lock
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import patch
@@ -106,6 +107,41 @@ def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], 
     min(store.joinpath("index").iterdir()).unlink()
     never = lookup(store, "--key", key, "--scan", "never")
     assert "not searched: the log at offsets 0 to " in never.err
+
+
+def test_entries_past_the_end_of_the_log(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """The messages of the key may be among the lost ones. Of a log that is written to this is not known."""
+    store = store_copy(CLEAN)
+    held = {row["physical_offset"]: row["uniq_key"] for row in lookup(store, "ORDER_5").rows}
+    *_, last = sorted((store / "commitlog").iterdir())
+    assert len(held) == 15 and min(held) > int(last.name) + 150_000
+    os.truncate(last, 150_000)
+    line = f"(3374002 to 3449054): it may be among the lost messages; rmqtool recover {store}\n"
+    for arguments in ((), ("--topic", "pubOrder"), ("--scan", "always")):
+        cut = lookup(store, "ORDER_5", *arguments)
+        assert (cut.code, cut.rows) == (1, [])
+        assert f"rmqtool: 15 index entries of this key point past the end of the log {line}" in cut.err
+        assert "15 entries past the end of the log" in cut.err
+    several = lookup(store, "--key", "ORDER_5", "--key", "ORDER_XYZ")
+    assert f"rmqtool: 15 index entries of these keys point past the end of the log {line}" in several.err
+    one = lookup(store, "--uniq-key", held[3449054])
+    assert "1 index entry of this unique key points past the end of the log (3449054): it may" in one.err
+    assert "past the end" not in lookup(store, "ORDER_XYZ").err
+    held_lock = lock.acquire(store / "lock")
+    try:
+        assert "15 entries whose record is not in the log" in lookup(store, "ORDER_5").err
+    finally:
+        held_lock.release()
+
+
+def test_entries_before_the_start_of_the_log(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    store = store_copy(CLEAN)
+    row, *_ = lookup(store, "--topic", "pubTopicOne", "--time", "2000-01-01").rows
+    key = lookup(store, "--topic", "pubTopicOne", "--offset", row["physical_offset"]).rows[0]["uniq_key"]
+    min((store / "commitlog").iterdir()).unlink()
+    found = lookup(store, "--key", key)
+    assert found.code == 1 and "1 entry whose record is not in the log" in found.err
+    assert "past the end" not in found.err
 
 
 def test_many_keys_in_one_pass(
