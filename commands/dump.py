@@ -10,7 +10,13 @@ import typer
 
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
+from rmqtool.commands.finding_report import (
+    FindingReport,
+    note_past_end,
+    note_selection,
+    note_times,
+    report_unknown,
+)
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -146,8 +152,11 @@ def dump(
         if kind == "commitlog":
             shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
             note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
+        past_end = EXIT_OK
+        if kind == "commitlog" and (reverse or selection.limit is None or count < selection.limit):
+            past_end = note_past_end(opened, selection, writer)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
-        return worst_exit_code(seen.exit_code(), unknown)
+        return worst_exit_code(seen.exit_code(), past_end, unknown)
 
 
 _OF_ENTRIES = "rmqtool: an index entry holds whole seconds: its message was stored up to 1 s after store_time"

@@ -206,6 +206,22 @@ def note_fillers(
     writer.note(f"rmqtool: {who} {fillers_text(count)}{leave}")
 
 
+def note_past_end(store: Store, selection: Selection, writer: Output) -> int:
+    """Note units of the selected queues that point past the end of the log; return the exit code."""
+    from rmqtool.read.past_end import units_past_end
+    from rmqtool.storage.next_command import command_on
+
+    found = units_past_end(store, selection)
+    if found is None:
+        return EXIT_OK
+    points, its = ("points", "its message is") if found.units == 1 else ("point", "their messages are")
+    writer.note(
+        f"rmqtool: {counted(found.units, 'unit')} of {counted(found.queues, 'queue')} {points} past the end"
+        f" of the log: {its} lost, or the log's last file is missing; {command_on(store.layout, 'recover')}"
+    )
+    return EXIT_FINDINGS
+
+
 def fillers_text(count: int) -> str:
     """Return `2 fillers of recover in the place of lost messages`."""
     whose = "a lost message" if count == 1 else "lost messages"

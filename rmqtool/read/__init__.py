@@ -27,6 +27,7 @@ __all__ = [
     "lost_config",
     "messages",
     "op_records",
+    "past_end",
     "pushed",
     "query_message",
     "reading",

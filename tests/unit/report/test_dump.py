@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from rmqtool.message.rows import RowFormat
 from rmqtool.read.store import Store
 from rmqtool.report.dump import place
 from rmqtool.report.dump.log import table_fields
+from rmqtool.storage import lock
 from rmqtool.table import Table
 from rmqtool.times import format_time
 from tests.support.dumps import SMALL, Dump, Row, facts_of, flip
@@ -379,6 +381,36 @@ def test_nothing_found_says_what_was_looked_at(cases: Library, dump: Dump) -> No
     assert dump(store, "--limit", 0).err == ""
     assert dump(store, "--what", "consumequeue", "--tag", "none").err == "rmqtool: no queue unit matches\n"
     assert dump(store, "--what", "epoch").err == "rmqtool: the store has no epoch to show\n"
+
+
+def test_units_past_the_end_of_the_log(cases: Library, tmp_path: Path, dump: Dump) -> None:
+    """Their messages are lost: where nothing is found a note says so; nothing of what was not selected."""
+    store = cases.copy("ok_540_clean", tmp_path / "store")
+    *_, last = sorted((store / "commitlog").iterdir())
+    os.truncate(last, 150_000)
+    rest = f"past the end of the log: {{}} lost, or the log's last file is missing; rmqtool recover {store}\n"
+    of_all = "rmqtool: 160 units of 4 queues point " + rest.format("their messages are")
+    cut = dump(store, "--topic", "pubOrder")
+    assert (cut.code, cut.rows) == (1, []) and cut.err.endswith(of_all)
+    with Store.open(store) as opened:
+        key = next(key for key in opened.queues if key[0] == "pubOrder")
+        count, end = opened.queues[key].end(), opened.end_offset()
+    one = dump(store, "--topic", "pubOrder", "--queue", key[1])
+    assert f"rmqtool: {count} units of 1 queue point " + rest.format("their messages are") in one.err
+    single = dump(store, "--topic", "%RETRY%pub_group_one")
+    assert "rmqtool: 1 unit of 1 queue points " + rest.format("its message is") in single.err
+    for options in ((), ("--topic", "pubOrder", "--to-offset", end), ("--topic", "*", "--limit", 3)):
+        assert "past the end of the log" not in dump(store, *options).err
+    assert "past the end of the log" in dump(store, "--topic", "*", "--limit", 3, "--reverse").err
+    last.unlink()
+    missing = dump(store, "--topic", "pubOrder")
+    assert (missing.code, missing.rows) == (1, []) and missing.err.endswith(of_all)
+    held_lock = lock.acquire(store / "lock")
+    try:
+        assert "past the end of the log" not in dump(store, "--topic", "pubOrder").err
+    finally:
+        held_lock.release()
+    assert dump(cases.path("ok_540_clean"), "--topic", "*").code == 0
 
 
 def test_a_queue_that_the_store_does_not_have_is_told(cases: Library, dump: Dump) -> None:

@@ -95,6 +95,13 @@ def dumped(store: Path, format: str, capfdbinary: pytest.CaptureFixture[bytes], 
 # what is in the files
 
 
+def test_units_past_the_end_of_the_log(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.copy(CLEAN, tmp_path / "store")
+    max((store / "commitlog").iterdir()).unlink()
+    cut = run(store, "--topic", "pubOrder", "--output", tmp_path / "rows.jsonl")
+    assert cut.code == 1 and "160 units of 4 queues point past the end of the log" in cut.err
+
+
 @pytest.mark.parametrize("name", [CLEAN, "ok_497_small_ipv6", "ok_533_small_propcrc", "bad_cl03_body_crc"])
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
 def test_lines_are_those_of_dump(
