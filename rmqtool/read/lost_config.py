@@ -69,11 +69,9 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     yield from _replaced_offsets(layout)
     if without := groups_without_offsets(layout, messages):
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
-        named = ", ".join(without[:_NAMED])
-        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
         repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
         problem = replace(found.problem, repair=(found.problem.repair or "").replace(COPY_CONFIG, repair))
-        yield replace(found, problem=problem, message=f"{still_lost(without)}: {named}{more}")
+        yield replace(found, problem=problem, message=f"{still_lost(without)}: {_named(without)}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and has_no_content(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -86,7 +84,10 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     if CONSUMER_OFFSETS in lost:
         yield _lost("CF08", layout, CONSUMER_OFFSETS, len(groups))
     if GROUPS_FILE in lost and groups:
-        yield _lost("CF09", layout, GROUPS_FILE, len(groups))
+        names = sorted(groups, key=lambda name: (len(name), name))
+        found = _lost("CF09", layout, GROUPS_FILE, len(groups))
+        detail = found.detail | {"names": names}
+        yield replace(found, message=f"{found.message}: {_named(names)}", detail=detail)
 
 
 def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
@@ -171,6 +172,12 @@ def database_of(layout: StoreLayout, name: str) -> str | None:
     return None if place is None else layout.relative(place)
 
 
+def _named(groups: Sequence[str]) -> str:
+    """The first of the groups, and how many more there are."""
+    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return ", ".join(groups[:_NAMED]) + more
+
+
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:
     place = database_of(layout, name)
     what = "the committed offsets of all groups are lost" if code == "CF08" else "there were consumer groups"
@@ -207,7 +214,9 @@ def with_cure(found: Finding, layout: StoreLayout, name: str) -> Finding:
                 " resetOffsetByTime: rmqtool reset-offset does not write RocksDB"
             )
         if found.problem.code == "CF09":
-            without = "create the groups, which rmqtool stats STORE --by group names (mqadmin updateSubGroup)"
+            without = (
+                "create the named groups with mqadmin updateSubGroup (rmqtool verify STORE --json names all)"
+            )
         repair = f"while the broker is stopped, {copied}; without one, {without}"
     return replace(found, problem=replace(found.problem, repair=repair))
 

@@ -84,6 +84,21 @@ def test_a_lost_folder_comes_first(
         assert "The folder config/" not in out + err and "copy it into the store" not in err
 
 
+def test_lost_groups_are_named(store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the committed offsets, which stats shows by group, are lost as well."""
+    root = store_copy("ok_540_clean")
+    lose(root, "consumerOffset")
+    lose(root, "subscriptionGroup")
+    main(["verify", str(root), "--format", "jsonl"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (groups,) = [each for each in found if each.get("problem") == "CF09"]
+    names = groups["detail"]["names"]
+    assert len(names) == len(set(names)) == groups["detail"]["groups"] == 7
+    assert {"pub_group_one", "pub_retry_group"} < set(names)
+    assert groups["message"].endswith(": pub_group_one, pub_group_tag, pub_group_four and 4 more")
+    assert "create the named groups" in groups["repair"] and "stats" not in groups["repair"]
+
+
 @pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_clean", "ok_540_clean", "torn_540_killed"])
 def test_files_of_a_broker(name: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
     """Each file that is gone is found, with its .bak only, and alone."""
