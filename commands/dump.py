@@ -12,7 +12,6 @@ from rmqtool.command_line import on_store
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import (
     FindingReport,
-    note_past_end,
     note_selection,
     note_times,
     report_unknown,
@@ -66,7 +65,7 @@ Explain = Annotated[
         metavar="OFFSET",
         min=0,
         help="Show the record that contains this offset as annotated bytes. With --what consumequeue: show"
-        " the unit at this queue offset. --body hex shows a long body in full.",
+        " the unit at this queue offset. --body hex shows a long body in full; JSON and CSV always do.",
     ),
 ]
 Raw = Annotated[
@@ -146,17 +145,14 @@ def dump(
             else:
                 listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
-        _note_searched(task, kind, count, writer)
+        _note_searched(task, kind, count, writer, seen)
         if kind != "commitlog":
             _note_kind(opened, kind, part, writer, found=count > 0)
         if kind == "commitlog":
             shows_them = raw or any(name.split(".")[0] == "system" for name in writer.fields or ())
             note_selection([opened], selection, writer, None if shows_them else task.looked.batches)
-        past_end = EXIT_OK
-        if kind == "commitlog" and (reverse or selection.limit is None or count < selection.limit):
-            past_end = note_past_end(opened, selection, writer)
         unknown = report_unknown([opened], selection, task.looked, found=count > 0)
-        return worst_exit_code(seen.exit_code(), past_end, unknown)
+        return worst_exit_code(seen.exit_code(), unknown)
 
 
 _OF_ENTRIES = "rmqtool: an index entry holds whole seconds: its message was stored up to 1 s after store_time"
@@ -211,11 +207,13 @@ def _note_compacted(opened: Store, writer: Output) -> None:
         logs.close()
 
 
-def _note_searched(task: Dump, kind: Kind, count: int, writer: Output) -> None:
+def _note_searched(task: Dump, kind: Kind, count: int, writer: Output, seen: FindingReport) -> None:
     """Note what was searched if there are no rows, and the times of the selection if that helps."""
     if not count and task.selection.limit != 0:
         _note_no_match(task, kind, writer)
     note_times([task.store], task.selection, writer, task.form.tz, found=count > 0)
+    if kind == "commitlog":
+        seen.note_past_end(task.store, task.selection, None if task.reverse else count)
 
 
 def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:
@@ -246,7 +244,13 @@ def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
     found = task.explain(kind, offset)
     if found.note is not None:
         writer.note(f"rmqtool: {found.note}")
-    writer.write_rows((field.row() for field in found.fields), ROW_FIELDS, TABLE_FIELDS)
+    if writer.chosen_format == "table":
+        rows = (field.row() for field in found.fields)
+    else:  # for a program: the field body has all bytes, so that lines of some of them only repeat it
+        whole = task.form.body != "none"
+        fields = (field for field in found.fields if not field.name.startswith("body."))
+        rows = (field.row(whole=whole or field.name != "body") for field in fields)
+    writer.write_rows(rows, ROW_FIELDS, TABLE_FIELDS)
     for problem in found.problems:
         print_error(f"rmqtool: {problem}")
     return EXIT_FINDINGS if found.problems else EXIT_OK

@@ -10,7 +10,6 @@ from rmqtool.commands import options
 from rmqtool.commands.finding_report import (
     FindingReport,
     note_fillers,
-    note_past_end,
     note_selection,
     note_times,
     report_unknown,
@@ -226,12 +225,10 @@ def export(
         shows_them = request.format == "records" or "system" in (columns or ())
         note_selection([opened], selection, writer, None if shows_them else result.batch_records)
         note_times([opened], selection, writer, shown.zone, found=result.messages > 0)
-        past_end = EXIT_OK
-        if selection.limit is None or result.messages < selection.limit:
-            past_end = note_past_end(opened, selection, writer)
+        seen.note_past_end(opened, selection, result.messages)
         unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         lost = EXIT_FINDINGS if result.lost else EXIT_OK
-        return worst_exit_code(seen.exit_code(), past_end, unknown, lost)
+        return worst_exit_code(seen.exit_code(), unknown, lost)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -64,6 +64,27 @@ class FindingReport:
         else:
             print_error(f"rmqtool: {problem.severity}: {problem.code} {text}: {place}")
 
+    def note_past_end(self, store: Store, selection: Selection, count: int | None) -> None:
+        """Note units of the selected queues that point past the end of the log, if the limit is not reached.
+
+        `count` is how many messages were found, None if they are the newest.
+        """
+        from rmqtool.read.past_end import units_past_end
+        from rmqtool.storage.next_command import command_on
+
+        if count is not None and selection.limit is not None and count >= selection.limit:
+            return
+        found = units_past_end(store, selection)
+        if found is None:
+            return
+        units, queues = counted(found.units, "unit"), counted(found.queues, "queue")
+        points, its = ("points", "its message is") if found.units == 1 else ("point", "their messages are")
+        self._writer.note(
+            f"rmqtool: {units} of {queues} {points} past the end of the log: {its} lost, or the log's last"
+            f" file is missing; {command_on(store.layout, 'recover')}"
+        )
+        self._code = worst_exit_code(self._code, EXIT_FINDINGS)
+
     def exit_code(self) -> int:
         """Return the exit code for all findings; print how many were not shown."""
         if self._count > _LINES:
@@ -204,22 +225,6 @@ def note_fillers(
     who = "the query read" if query is not None else "the messages include"
     leave = f"; without {'it' if count == 1 else 'them'}: {' '.join(how)}" if how else ""
     writer.note(f"rmqtool: {who} {fillers_text(count)}{leave}")
-
-
-def note_past_end(store: Store, selection: Selection, writer: Output) -> int:
-    """Note units of the selected queues that point past the end of the log; return the exit code."""
-    from rmqtool.read.past_end import units_past_end
-    from rmqtool.storage.next_command import command_on
-
-    found = units_past_end(store, selection)
-    if found is None:
-        return EXIT_OK
-    points, its = ("points", "its message is") if found.units == 1 else ("point", "their messages are")
-    writer.note(
-        f"rmqtool: {counted(found.units, 'unit')} of {counted(found.queues, 'queue')} {points} past the end"
-        f" of the log: {its} lost, or the log's last file is missing; {command_on(store.layout, 'recover')}"
-    )
-    return EXIT_FINDINGS
 
 
 def fillers_text(count: int) -> str:

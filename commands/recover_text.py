@@ -390,7 +390,8 @@ def _remains_lines(partial: Sequence[Row], explain: str | None) -> Iterator[str]
     if explain is not None and len(partial) > _SAVED_SHOWN:
         yield f"{'':<13}and so on with the other offsets"
     if explain is not None and partial:
-        yield f"{'':<13}after --apply, rmqtool append can store what is left as a new message"
+        yield f"{'':<13}The file shows the bytes in hex. After --apply, rmqtool append STORE --topic TOPIC"
+        yield f"{'':<13}--body-file FILE stores a body, as bytes in FILE, as a new message"
 
 
 def _whole_lines(readable: Sequence[Row], save: str | None) -> Iterator[str]:

@@ -43,14 +43,17 @@ class ExplainedField:
     value: str
     text: str
 
-    def row(self) -> dict[str, Any]:
-        """The field as a row; `hex` has groups of 4 bytes and ends with an ellipsis if it is shortened."""
-        cut = len(self.data) > HEX_LIMIT
+    def row(self, *, whole: bool = False) -> dict[str, Any]:
+        """The field as a row; `hex` has groups of 4 bytes.
+
+        Without `whole` the hex of more than HEX_LIMIT bytes is shortened, and then ends with an ellipsis.
+        """
+        cut = len(self.data) > HEX_LIMIT and not whole
         return {
             "offset": self.offset,
             "size": len(self.data),
             "field": self.name,
-            "hex": self.data[: _HEX_CUT if cut else HEX_LIMIT].hex(" ", -4) + (" ..." if cut else ""),
+            "hex": (self.data[:_HEX_CUT] if cut else self.data).hex(" ", -4) + (" ..." if cut else ""),
             "value": self.value,
             "text": self.text,
         }

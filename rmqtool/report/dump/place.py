@@ -105,14 +105,17 @@ def _with_remains(
         found = explain_record(data, physical_offset, form.tz, body_shown=_body_shown(form))
     if left.head is not None:  # the fields of the header are shown already
         return found
-    more = explain_remains(data, physical_offset, left, body_shown=_body_shown(form))
+    more = list(explain_remains(data, physical_offset, left, body_shown=_body_shown(form)))
+    certain = {field.name.partition(".")[0] for field in more}  # a damaged header leads to the others
+    of_header = [field for field in found.fields if field.name.partition(".")[0] not in certain]
     note = (
         f"the header of the record at {physical_offset} is lost or damaged; its queue unit says that it"
         f" ends at {physical_offset + left.size}"
     )
     if found.note is not None:
         return Explanation(tuple(more), (note,))
-    return replace(found, fields=(*found.fields, *more), note=note)
+    fields = sorted((*of_header, *more), key=lambda field: field.offset)
+    return replace(found, fields=tuple(fields), note=note)
 
 
 def _entry_header(

@@ -156,8 +156,14 @@ def test_recover_shows_and_saves_it(
     assert {"properties.UNIQ_KEY": "U1", "properties.TAGS": "A"}.items() <= {
         each["field"]: each["value"] for each in fields
     }.items()
-    body = b"".join(bytes.fromhex(each["hex"]) for each in fields if each["field"].startswith("body."))
+    names = [each["field"] for each in fields]
+    assert len(set(names)) == len(names) and not any(name.startswith("body.") for name in names)
+    body = bytes.fromhex(fields[names.index("body")]["hex"])
     assert body == BODY[-count:]
+    place_of_append = out.index("rmqtool append STORE --topic TOPIC")
+    line = " ".join(out[place_of_append:].split())
+    line, rest, _ = line.partition(" stores a body, as bytes in FILE, as a new message")
+    assert rest and Path("FILE").write_bytes(body) == count
     main(["recover", "store", "--json"])
     (row_,) = json.loads(capsys.readouterr().out)["lost"]
     assert row_["status"] is None and (row_["keys"], row_["uniq_key"]) == (["k1"], "U1")
@@ -166,6 +172,21 @@ def test_recover_shows_and_saves_it(
     said = f"a part of a damaged record can still be read: rmqtool dump store --explain {place}"
     assert said in capsys.readouterr().err
     assert main(["recover", "store", "--apply"]) == 0
+    assert main(line.replace("STORE", "store").replace("TOPIC", "T").split()[1:]) == 0
+    with Store.open("store") as opened:
+        *_, last = opened.messages()
+        assert last.message.body == body
+
+
+def test_each_field_is_shown_once(store: Path, capsys: Capture) -> None:
+    """Where the header is damaged, but leads to the end of the record; the body has all bytes, as JSON."""
+    place, _ = record_of(store)
+    change(store, place + 4, b"\1\2\3\4")
+    assert main(["dump", str(store), "--explain", str(place), "--format", "jsonl"]) == 1
+    fields = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    names = [each["field"] for each in fields]
+    assert len(set(names)) == len(names) and {"queue_id", "topic", "properties.KEYS"} <= set(names)
+    assert bytes.fromhex(fields[names.index("body")]["hex"]) == BODY
 
 
 def test_only_the_record_asked_for_is_shown(store: Path, capsys: Capture) -> None:
@@ -214,8 +235,7 @@ def test_a_file_that_was_cut(store: Path, capsys: Capture) -> None:
     fields = fields[0] if isinstance(fields[0], list) else fields
     (whole,) = [each for each in fields if each["field"] == "body"]
     assert whole["value"] == f"{5000 - HEAD} of {len(BODY)} bytes are left"
-    body = b"".join(bytes.fromhex(each["hex"]) for each in fields if each["field"].startswith("body."))
-    assert body == BODY[: 5000 - HEAD]
+    assert bytes.fromhex(whole["hex"]) == BODY[: 5000 - HEAD]
 
 
 def test_a_queue_whose_name_is_not_utf_8(store: Path, capsys: Capture) -> None:
