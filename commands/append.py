@@ -550,6 +550,8 @@ class _Task:
         if chosen.body_file is not None:
             with open_input(chosen.body_file) as file:
                 body = file.read(RECORD_SIZE_MAX + 1)
+            if not body:
+                self._output.note("rmqtool: the body is empty")
             if len(body) > RECORD_SIZE_MAX:
                 raise IllegalMessageError(
                     f"--body-file {chosen.body_file}: more than {RECORD_SIZE_MAX} bytes",

@@ -181,7 +181,8 @@ def _words(declared: Iterable[Parameter], values: Mapping[str, Any]) -> Iterator
             elif isinstance(each, bool):
                 yield option.split("/")[not each]
             else:
-                yield from (option, typed(each))
+                is_whole = isinstance(each, float) and each.is_integer()
+                yield from (option, typed(int(each) if is_whole else each))
 
 
 def _declared(group: type[Group]) -> list[Parameter]:

@@ -146,8 +146,10 @@ def start_sentences(
         return
     safe = brokers.pop("", [])
     if safe:
-        what = "no message" if offsets_lost or timer else "nothing"
-        yield f"A start of {listed(safe, word='or')} loses {what}{' more' if more else ''}."
+        what = "nothing more" if more else "nothing"
+        if offsets_lost or timer:
+            what = "no more messages" if more else "no message"
+        yield f"A start of {listed(safe, word='or')} loses {what}."
     else:
         yield f"Do not start {'the' if len(predictions) == 1 else 'a'} broker yet."
     for cost, versions in brokers.items():

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.broker.rules import StartRules, StartSettings
+from rmqtool.errors import InputError
 from rmqtool.formats.index import Header
 from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.storage.config_files import TOPICS, read_config
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.rocksdb.database import CURRENT
@@ -165,9 +167,17 @@ def load(
 
 
 def _wrong_type_text(layout: StoreLayout) -> str:
-    if {"topics.json", "topics.json.bak"} & layout.config.keys():
-        return "topics.json gives this topic queues of the other type (queue.type)"
-    return "topics.json is missing, so the broker expects consume queues for this topic, not batch queues"
+    expects = "so the broker expects consume queues for this topic, not batch queues"
+    if not {TOPICS, f"{TOPICS}.bak"} & layout.config.keys():
+        return f"{TOPICS} is missing, {expects}"
+    folder = layout.config_folder
+    try:
+        has_content = folder is not None and read_config(folder, TOPICS).source != "none"
+    except InputError:  # a finding of its own
+        has_content = False
+    if not has_content:
+        return f"{TOPICS} is empty or cannot be parsed, {expects}"
+    return f"{TOPICS} gives this topic queues of the other type (queue.type)"
 
 
 def _open_database(loaded: Loaded, layout: StoreLayout) -> None:

@@ -70,7 +70,7 @@ class Fingerprint:
                 return path, "is new" if before is None else "is gone"
             if before.size != after.size:
                 return path, f"had {before.size} bytes, has {after.size}"
-            return path, "was written to"
+            return path, "has changed"
         for check in sorted({*self.checks} ^ {*other.checks}):
             return check.path, f"has other bytes in {check.offset}..{check.offset + check.length}"
         return None

@@ -61,7 +61,7 @@ _PREFIXES: Final = {
 OF_STORES: Final = pattern(
     "|".join(map(re.escape, (*PARTS, *NAMES_IN, METADATA)))
     + r"|\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|consumequeue\w+|config\w+|timer(check|metrics)"
-    r"|compaction\w+|rocksdb\w*|consumerOrderInfo\.json|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics"
+    r"|compaction\w+|position-checkpoint|topics|consumerOffsets|subscriptionGroups|rdb|rocksdb\w*|consumerOrderInfo\.json|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics"
     rf"|broker\.conf|metadata|{PREFIX}\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+"
 )
 """Names of files and folders that brokers make; each may end with .bak or .tmp."""

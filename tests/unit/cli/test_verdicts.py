@@ -635,6 +635,25 @@ def test_expire_of_lost_offsets_says_so_without_files_to_delete(
     )
 
 
+def test_a_start_loses_no_more_messages_than_are_lost(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """The last log file is missing, and so are the committed offsets."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    max((root / "commitlog").iterdir()).unlink()
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    _, out, err = run(capfd, "recover", root)
+    assert "loses no more messages." in " ".join((out + err).split())
+
+
+def test_a_printed_line_has_whole_hours_as_they_were_typed(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    for typed in ("72", "72.5"):
+        _, out, err = run(capfd, "expire", root, "--keep-hours", typed, "--at", "2040-01-01")
+        assert f"--keep-hours {typed} " in out + err
+
+
 def test_expire_names_the_database_of_lost_offsets(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """A copy of consumerOffset.json would not be read, and reset-offset does not write RocksDB."""
     root = cases.copy("kind_rocksdb_540", tmp_path / "store")

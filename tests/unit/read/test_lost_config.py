@@ -84,6 +84,19 @@ def test_a_lost_folder_comes_first(
         assert "The folder config/" not in out + err and "copy it into the store" not in err
 
 
+def test_topics_without_content_give_no_queues_of_another_type(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_copy("ok_540_clean")
+    lose(root, "topics")
+    for content in ("", "{"):
+        (root / "config/topics.json").write_text(content)
+        main(["doctor", str(root), "--json"])
+        out = capsys.readouterr().out
+        assert "topics.json is empty or cannot be parsed, so the broker expects consume queues" in out
+        assert "queue.type" not in out
+
+
 def test_lost_groups_are_named(store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where the committed offsets, which stats shows by group, are lost as well."""
     root = store_copy("ok_540_clean")

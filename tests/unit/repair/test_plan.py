@@ -239,7 +239,7 @@ class TestRefused:
     def test_a_store_that_has_changed(self, root: Path, name: str) -> None:
         plan = plan_towards(root, wanted_of(root))
         (root / name).write_bytes((root / name).read_bytes())
-        with unchanged(root.parent), pytest.raises(RefusedError, match=f"{name} was written to"):
+        with unchanged(root.parent), pytest.raises(RefusedError, match=f"{name} has changed"):
             apply(plan, detect(root))
 
     def test_other_bytes_under_the_same_time(self, root: Path) -> None:

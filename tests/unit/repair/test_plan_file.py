@@ -144,7 +144,7 @@ class TestPlanFile:
         with pytest.raises(RefusedError, match="the store has changed since"):
             check_unchanged(file, detect(other))
         os.utime(root / "checkpoint")
-        with pytest.raises(RefusedError, match="checkpoint was written to") as caught:
+        with pytest.raises(RefusedError, match="checkpoint has changed") as caught:
             check_unchanged(file, detect(root))
         assert caught.value.exit_code == 4
         assert caught.value.path == root / "checkpoint"

@@ -313,11 +313,19 @@ def test_names_of_other_files_are_replaced(
     (root / "acme-orders.txt").write_text("x")
     (root / "commitlog/acme-notes").mkdir()
     (root / "commitlog/acme-notes/acme.txt").write_text("x")
+    of_rocksdb = {"config/topics", "config/consumerOffsets", "config/subscriptionGroups"}
+    for name in of_rocksdb:
+        (root / name).mkdir()
+    (root / "compaction").mkdir(exist_ok=True)
+    (root / "compaction/position-checkpoint").write_text("{}")
     _, files = bundle(root, "--redact")
     assert not any(b"acme" in data for data in files.values())
     shown = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
     kept = {"commitlog/00000000000000000000", "config/topics.json", "checkpoint", "index"}
+    kept |= {*of_rocksdb, "compaction/position-checkpoint"}
     assert kept <= shown and not any(path.startswith("config/file-") for path in shown)
+    others = files["config/others.txt"].decode()
+    assert "no broker makes" not in others and "because it is not a JSON file: topics\n" in others
 
 
 HOSTILE = {

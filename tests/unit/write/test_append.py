@@ -237,11 +237,14 @@ def run(store: Path, *arguments: str, data: bytes) -> subprocess.CompletedProces
 
 def test_standard_input_is_a_body_or_rows(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RMQTOOL_FORMAT")
-    assert run(store, "--topic", "T", "--body-file", "-", data=b"hello\n").returncode == 0
+    piped = run(store, "--topic", "T", "--body-file", "-", data=b"hello\n")
+    assert piped.returncode == 0 and b"empty" not in piped.stderr
+    empty = run(store, "--topic", "T", "--body-file", "-", data=b"")
+    assert empty.returncode == 0 and b"rmqtool: the body is empty\n" in empty.stderr
     result = run(store, "--topic", "T", "--input", "-", data=b'{"body":"a"}\n{"body":"b"}')
     assert result.returncode == 0
     assert result.stdout.splitlines()[0].split() == [b"messages", b"2"]
-    assert [found.message.body for found in stored(store)] == [b"hello\n", b"a", b"b"]
+    assert [found.message.body for found in stored(store)] == [b"hello\n", b"", b"a", b"b"]
 
 
 def test_one_message_loads_nothing_heavy(store: Path) -> None:
