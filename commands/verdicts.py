@@ -326,20 +326,31 @@ def of_diff(row: Row, result: str) -> list[str]:
             what = text or f"only {name.upper()} is sound: {other.upper()} is damaged there"
             sentences.append(f"In {ranges} {what}.")
         sentences += _filler_sentence(row, name, other)
+        sentences += _properties_sentence(row, name, other)
     whole = wholly_held(row)
     if len(whole) == 2:
         sentences.append("Each holds every message of the other, by unique key.")
     for name in whole if len(whole) == 1 else ():
-        other = "B" if name == "a" else "A"
-        sentences.append(f"{other} holds every message of {name.upper()}, by unique key.")
+        other = "b" if name == "a" else "a"
+        missing = _missing(row, other)
+        lacks = f"; {name.upper()} lacks {counted(missing, 'message')} of {other.upper()}" if missing else ""
+        sentences.append(f"{other.upper()} holds every message of {name.upper()}, by unique key{lacks}.")
     return sentences
+
+
+def _missing(row: Row, name: str) -> int:
+    """Return how many messages of one side the other one lacks, of logs that have diverged."""
+    parts = [each["carried"] for each in lacking_ranges(row) if each["side"] != name]
+    own = row["commit_log"]["diverged"][name]["carried"]
+    parts += [own] if own is not None else []
+    return sum(each["messages"] - each["in_other"] for each in parts)
 
 
 def wholly_held(row: Row) -> list[str]:
     """Return the sides, `a` or `b`, of which the other store has every message, of logs that have diverged.
 
-    Not a side that is damaged, or that has messages without a unique key, or messages where the other has
-    fillers or damage.
+    Not a side that is damaged, or that has messages without a unique key, or messages or files that the other
+    lacks before the logs part.
     """
     log = row["commit_log"]
     diverged = log["diverged"] if log is not None else None
@@ -350,10 +361,13 @@ def wholly_held(row: Row) -> list[str]:
         for each in lacking_ranges(row)
         if each["carried"]["messages"] > each["carried"]["in_other"]
     }
+    if log["more_ranges"] and log["ranges"][-1]["physical_offset"] < diverged["physical_offset"]:
+        return []  # what is not listed was not compared
+    lacking |= {"b" if part["side"] == "a" else "a" for part in log["only"] if part["place"] == "inside"}
     found = []
     for name, other in (("a", "b"), ("b", "a")):
         carried = diverged[name]["carried"]
-        is_whole = carried is not None and not carried["damaged_places"]
+        is_whole = carried is not None and not (carried["damaged_places"] or carried["damaged_properties"])
         if is_whole and carried["messages"] == carried["in_other"] and other not in lacking:
             found.append(name)
     return found
@@ -375,7 +389,7 @@ def damage_text(each: Row) -> str:
 
 def _filler_sentence(row: Row, name: str, other: str) -> Iterator[str]:
     """Yield how many fillers one side has where the other has messages, and what it has elsewhere."""
-    found = [each for each in filled_ranges(row) if each["side"] == name]
+    found = [each for each in lacking_ranges(row) if (each["kind"], each["side"]) == ("fillers", name)]
     fillers = sum(each["fillers"] for each in found)
     if not fillers:
         return
@@ -390,18 +404,27 @@ def _filler_sentence(row: Row, name: str, other: str) -> Iterator[str]:
     yield f"{count} in {name.upper()} {stand} where {other.upper()} has the messages{elsewhere}."
 
 
-def filled_ranges(row: Row) -> list[Row]:
-    """Return the ranges of fillers on one side where the other has messages, of the row of a comparison."""
-    log = row["commit_log"]
-    return [found for each in (log["ranges"] if log is not None else ()) for found in each["filled"]]
+def _properties_sentence(row: Row, name: str, other: str) -> Iterator[str]:
+    """Yield how many messages have damaged properties on one side and sound ones on the other."""
+    found = [each for each in lacking_ranges(row) if (each["kind"], each["side"]) == ("properties", name)]
+    count = sum(each["messages"] for each in found)
+    if count:
+        has = "has" if count == 1 else "have"
+        there = sum(each["carried"]["in_other"] for each in found)
+        elsewhere = f"; {name.upper()} has {there} of them sound elsewhere" if there else ""
+        yield (
+            f"{counted(count, 'message')} {has} damaged properties in {name.upper()} and sound ones in"
+            f" {other.upper()}{elsewhere}."
+        )
 
 
 def lacking_ranges(row: Row) -> list[Row]:
-    """Return the ranges of fillers or damage on one side where the other has messages, in the log's order."""
+    """Return the ranges that one side lacks and where the other has messages, in the log's order."""
     log = row["commit_log"]
     ranges = log["ranges"] if log is not None else ()
-    found = [part for each in ranges for part in (*each["filled"], *each["lost"])]
-    return sorted(found, key=lambda part: int(part["from_offset"]))
+    return sorted(
+        (part for each in ranges for part in each["lacking"]), key=lambda part: int(part["from_offset"])
+    )
 
 
 def _is_sound(part: Row | None) -> bool:

@@ -18,6 +18,8 @@ from rmqtool.check.diff.windows import Range, without
 from rmqtool.formats.filler import HOST, is_filler
 from rmqtool.formats.message_id import host_text
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.damage import CODE_BY_STATUS
+from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.message.rows import OK
 from rmqtool.problems import Finding
 from rmqtool.read.selection import Selection
@@ -34,6 +36,7 @@ NOT_CARRIED = "RMQ_SYS*"
 COMPARED_BYTES = 2 << 30
 """Most bytes of a range whose messages `carried` compares: it holds their keys in memory."""
 _RANGES_MAX = 100
+_PROPERTIES = CODE_BY_STATUS[PROPERTIES_UNSOUND]
 _COLUMNS = (
     "physical_offset", "topic", "uniq_key", "reconsume_times", "body_crc", "born_host", "store_host", "status"
 )  # fmt: skip
@@ -53,6 +56,8 @@ class Carried:
         places: the smallest and the largest physical offset of `in_other` in the other log; None without.
         topics: number of messages by topic, without `in_other`.
         repeated: how many of `in_other` the other log has more often than this one.
+        damaged_properties: messages with damaged properties, which are not in `messages`.
+        system: sound messages of the topics `NOT_CARRIED`, which are not in `messages`.
     """
 
     messages: int
@@ -63,6 +68,8 @@ class Carried:
     places: Range | None
     topics: Mapping[str, int]
     repeated: int
+    damaged_properties: int
+    system: int
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -78,6 +85,8 @@ class Carried:
             "topics": dict(self.topics),
             "ranges": [{"from_offset": start, "to_offset": stop} for start, stop in self.ranges],
             "damaged_places": self.damaged,
+            "damaged_properties": self.damaged_properties,
+            "not_carried": self.system,
         }
 
 
@@ -125,14 +134,15 @@ def _all(
 
 
 def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages]:
-    """The messages of a log in [start, stop), in parts; the last part has none but counts the damage."""
+    """The messages of a log in [start, stop), in parts; the last one has none but counts the others."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from rmqtool.read.messages import message_batches
 
     found: list[Finding] = []
-    chosen = Selection(exclude_topics={NOT_CARRIED}, from_offset=start, to_offset=stop)
+    chosen, system = Selection(from_offset=start, to_offset=stop), 0
     for batch in message_batches(
         side.store, chosen, columns=_COLUMNS, body="stored", jobs=jobs, report=found.append
     ):
@@ -141,30 +151,38 @@ def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages
         for row in np.flatnonzero(_has_hosts_of_filler(batch)).tolist():
             stored = side.store.find(int(places[row]))
             is_message[row] = stored is None or not is_filler(stored.message)
-        topics = batch["topic"].cast(pa.string())
-        yield _Messages(places, topics, _names(batch), is_message, _is_sound(batch), 0)
-    yield _Messages.nothing(sum(each.problem.severity == "error" for each in found))
+        topics, status = batch["topic"].cast(pa.string()), _status(batch)
+        is_system = pc.starts_with(topics, NOT_CARRIED.rstrip("*")).to_numpy(zero_copy_only=False)
+        system += int((is_system & is_message & (status == OK)).sum())
+        is_message &= ~is_system
+        yield _Messages(places, topics, _names(batch), is_message, status, 0)
+    yield _Messages.nothing(sum(each.problem.severity == "error" for each in found), system)
 
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Messages of one log: their places and topics, and what identifies each, null without a unique key."""
+    """Records of one log: their places and topics, and what identifies each, null without a unique key.
+
+    `is_message` is whether each can be carried over if it is sound. `status` is its first word or code.
+    `damaged` and `system` are counts: see `Carried`.
+    """
 
     places: Offsets
     topics: pa.Array
     names: pa.Array
     is_message: Mask
-    is_sound: Mask
+    status: np.ndarray[Any, np.dtype[np.object_]]
     damaged: int
+    system: int = 0
 
     @classmethod
-    def nothing(cls, damaged: int) -> _Messages:
-        """No messages, and a number of damaged places."""
+    def nothing(cls, damaged: int, system: int = 0) -> _Messages:
+        """No messages, and the counts."""
         import numpy as np
         import pyarrow as pa
 
         none, no_text = np.array([], bool), pa.array([], pa.string())
-        return cls(np.array([], np.int64), no_text, no_text, none, none, damaged)
+        return cls(np.array([], np.int64), no_text, no_text, none, np.array([], object), damaged, system)
 
     @classmethod
     def joined(cls, parts: Iterable[_Messages]) -> _Messages:
@@ -178,9 +196,16 @@ class _Messages:
             pa.concat_arrays([each.topics for each in all_parts]),
             pa.concat_arrays([each.names for each in all_parts]),
             np.concatenate([each.is_message for each in all_parts]),
-            np.concatenate([each.is_sound for each in all_parts]),
+            np.concatenate([each.status for each in all_parts]),
             sum(each.damaged for each in all_parts),
+            sum(each.system for each in all_parts),
         )
+
+    @property
+    def is_sound(self) -> Mask:
+        """Which of them are sound."""
+        found: Mask = self.status == OK
+        return found
 
     def compared(self, known: _Known, stop: int) -> Carried:
         """What the other log has of these messages, of which `stop` is the end."""
@@ -209,6 +234,8 @@ class _Messages:
                 for each in self.topics.filter(pa.array(wanted)).value_counts().to_pylist()
             },
             known.repeated(self.names.filter(pa.array(is_message))),
+            int((self.is_message & (self.status == _PROPERTIES)).sum()),
+            self.system,
         )
 
 
@@ -261,10 +288,13 @@ def _names(batch: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "\x01")
 
 
-def _is_sound(batch: pa.RecordBatch) -> Mask:
+def _status(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.object_]]:
+    """The first word of the status of each record: a code, or `OK`."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: Mask = pc.equal(pc.list_element(batch["status"], 0), OK).to_numpy(zero_copy_only=False)
+    first = pc.list_element(batch["status"], 0).cast(pa.string())
+    found: np.ndarray[Any, np.dtype[np.object_]] = first.to_numpy(zero_copy_only=False)
     return found
 
 

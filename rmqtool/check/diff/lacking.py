@@ -1,4 +1,4 @@
-"""Fillers or damage of one log where the other log has the messages: a hole after `recover`, and before.
+"""What one log lacks where the other has the messages: fillers, damage, or messages with damaged properties.
 
 A filler is not a message: two logs do not part where one of them has a filler. `parting` passes
 fillers, and finds the first two different messages.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 from rmqtool.check.diff.carried import Carried
 from rmqtool.check.diff.ends import SideName
@@ -19,6 +20,7 @@ from rmqtool.formats.filler import is_filler
 from rmqtool.formats.message import Message
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
+from rmqtool.message.rows import OK, RowFormat, message_row
 from rmqtool.read.fillers import fillers, ranges_of
 from rmqtool.read.selection import Selection
 
@@ -26,17 +28,29 @@ _SEARCHED_BYTES = 64 << 20  # of a differing range; a longer one is not a hole t
 _OWN_FIELDS = 2  # different records differ in at least this many fields; with fewer, one of them is damaged
 
 
+Lack = Literal["fillers", "damage", "properties"]
+"""What one log has instead of messages: fillers, no sound records, or messages that `recover` keeps as they
+are, with damaged properties: some of their keys, tags or other properties are gone."""
+
+_STATUS = RowFormat(body="none", names=("status",))
+
+
+def is_whole(message: Message, physical_offset: int) -> bool:
+    """Whether nothing of a stored message is damaged, its properties included."""
+    status: list[str] = message_row(message, physical_offset, "", _STATUS)["status"]
+    return status == [OK]
+
+
 @dataclass(frozen=True, slots=True)
 class LackingRange:
-    """Bytes [start, stop) of the log: fillers or damage on `side`, `messages` sound records on the other.
-
-    A record that ends in zeros does not count as damage: `recover` keeps its message.
+    """Bytes [start, stop) of the log, of which `side` lacks something, and the other has `messages` records.
 
     Attributes:
-        fillers: how many; 0 for damage.
+        fillers: how many; 0 unless these are what `side` has.
         carried: what `side` has of these messages elsewhere.
     """
 
+    kind: Lack
     side: SideName
     start: int
     stop: int
@@ -47,6 +61,7 @@ class LackingRange:
     def row(self) -> dict[str, Any]:
         """As JSON."""
         return {
+            "kind": self.kind,
             "side": self.side,
             "from_offset": self.start,
             "to_offset": self.stop,
@@ -57,11 +72,12 @@ class LackingRange:
 
 
 class _Place(NamedTuple):
-    """Where a record is in the log, half-open, and whether it is a filler."""
+    """Where a record is in the log, half-open, and whether it is a filler or an undamaged message."""
 
     start: int
     stop: int
     is_filler: bool
+    is_whole: bool
 
 
 class _Sound(NamedTuple):
@@ -72,7 +88,7 @@ class _Sound(NamedTuple):
 
 
 def lacking_ranges(a: Operand, b: Operand, start: int, stop: int) -> tuple[LackingRange, ...]:
-    """The fillers and the damage of either side in [start, stop) where the other side has messages."""
+    """What either side lacks in [start, stop) where the other side has messages."""
     if stop - start > _SEARCHED_BYTES:
         return ()
     try:
@@ -92,7 +108,8 @@ def _sound(side: Operand, start: int, stop: int) -> _Sound:
     found = _Sound([], [])
     for item in log_items(side.store, Selection(from_offset=start, to_offset=stop)):
         if isinstance(item, StoredMessage) and not item.status:
-            place = _Place(item.physical_offset, item.end, is_filler(item.message))
+            at, record = item.physical_offset, item.message
+            place = _Place(at, item.end, is_filler(record), is_whole(record, at))
             found.places.append(place)
             if place.is_filler:
                 found.fillers.append(item)
@@ -101,24 +118,28 @@ def _sound(side: Operand, start: int, stop: int) -> _Sound:
 
 def _lost(name: SideName, side: Operand, own: _Sound, other: _Sound) -> Iterator[LackingRange]:
     """The damage of `side`; `own` and `other` are the records of the two logs."""
-    starts, filled = {each.start for each in own.places}, [each for each in own.places if each.is_filler]
-    run: list[_Place] = []
-    for each in other.places:
+    mine, filled = {each.start: each for each in own.places}, [each for each in own.places if each.is_filler]
+
+    def lack(each: _Place) -> Lack | None:
         before = bisect_left(filled, (each.stop,)) - 1  # the last filler that begins before the record ends
         is_filled = before >= 0 and filled[before].stop > each.start
-        if not (each.is_filler or is_filled or each.start in starts or _is_whole(side, each.start)):
-            run.append(each)
-        elif run:
-            yield LackingRange(name, run[0].start, run[-1].stop, 0, len(run))
-            run = []
-    if run:
-        yield LackingRange(name, run[0].start, run[-1].stop, 0, len(run))
+        return None if each.is_filler or is_filled else _lack_at(side, mine, each)
+
+    for kind, run in groupby(other.places, key=lack):
+        if kind is not None:
+            places = list(run)
+            yield LackingRange(kind, name, places[0].start, places[-1].stop, 0, len(places))
 
 
-def _is_whole(side: Operand, start: int) -> bool:
-    """Whether a record begins there that the walk does not count as sound only because it ends in zeros."""
-    found = side.store.find(start)
-    return found is not None and not found.status
+def _lack_at(side: Operand, own: dict[int, _Place], theirs: _Place) -> Lack | None:
+    """What `side`, whose records are `own` by offset, has instead of a message of the other log."""
+    here = own.get(theirs.start)
+    if here is None:
+        found = side.store.find(theirs.start)
+        if found is None or found.status:
+            return "damage"
+    # Of a record that the walk does not count as sound only the end is damaged: it has become zeros.
+    return "properties" if theirs.is_whole and not (here is not None and here.is_whole) else None
 
 
 def _filled(side: SideName, own: _Sound, other: _Sound) -> Iterator[LackingRange]:
@@ -130,7 +151,7 @@ def _filled(side: SideName, own: _Sound, other: _Sound) -> Iterator[LackingRange
             found.start <= offset < found.stop and not is_also for offset, is_also in theirs.items()
         )
         if messages:
-            yield LackingRange(side, found.start, found.stop, found.fillers, messages)
+            yield LackingRange("fillers", side, found.start, found.stop, found.fillers, messages)
 
 
 def changed_fields(a: Message, b: Message) -> list[str]:

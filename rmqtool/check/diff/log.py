@@ -27,11 +27,13 @@ from rmqtool.check.diff.lacking import (
     LackingRange,
     are_different,
     changed_fields,
+    is_whole,
     lacking_ranges,
     parting,
     start_of_fillers,
 )
 from rmqtool.check.diff.operands import Operand, ReadOptions
+from rmqtool.check.diff.whole_files import WholeFiles, whole_files
 from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
 from rmqtool.errors import FormatError
 from rmqtool.findings import Progress
@@ -149,6 +151,8 @@ def _found(event: LogEvent) -> list[Found]:
         words = [word for bit, word in _STATUS if event.status & bit]
         if event.message.ends_in_zeros:
             words.append("ends_in_zeros")
+        if not words and not is_whole(event.message, start):
+            words.append("properties")
         return [Found("record", start, end, "+".join(words) or "ok", event.message)]
     if isinstance(event, Blank):
         blank = Found("blank", start, end, "ok" if event.ends_file else "wrong_size")
@@ -170,8 +174,8 @@ class DifferingRange:
     """Bytes [start, stop) of the common range; the first and the last of them differ.
 
     `count` is the number of differing bytes. `a` and `b` describe the records around `start`; `changed` names
-    the fields in which the two records there differ. `lacking` are the fillers and the damage of one side
-    where the other has messages.
+    the fields in which the two records there differ. `lacking` is what one side lacks where the other has
+    messages.
     """
 
     start: int
@@ -182,11 +186,6 @@ class DifferingRange:
     changed: list[str] = field(default_factory=list)
     lacking: tuple[LackingRange, ...] = ()
 
-    @property
-    def filled(self) -> tuple[LackingRange, ...]:
-        """Those of `lacking` that are fillers."""
-        return tuple(each for each in self.lacking if each.fillers)
-
     def row(self) -> dict[str, Any]:
         """As JSON."""
         return {
@@ -194,8 +193,7 @@ class DifferingRange:
             "length": self.stop - self.start,
             "differing_bytes": self.count,
             "changed_fields": self.changed,
-            "filled": [each.row() for each in self.filled],
-            "lost": [each.row() for each in self.lacking if not each.fillers],
+            "lacking": [each.row() for each in self.lacking],
             "a": self.a.row() if self.a is not None else None,
             "b": self.b.row() if self.b is not None else None,
         }
@@ -233,8 +231,8 @@ class LogDifference:
     first differing offset, in controller mode. There `epochs_end` is the offset up to which the logs must be
     equal by their epochs, None if they have none in common; `has_epochs`: both have an epoch file that can be
     read. `diverged` is set if both logs were written independently. `ahead_carried` compares the messages
-    after the end of the shorter log by unique key, of logs that differ but have not diverged; None if they
-    are too many.
+    after the end of the shorter log by unique key, of logs that have not diverged; None if they are too many.
+    `whole_files` are files to copy from one store to the other.
     """
 
     start: int
@@ -253,6 +251,7 @@ class LogDifference:
     epochs_end: int | None = None
     diverged: Diverged | None = None
     ahead_carried: Carried | None = None
+    whole_files: tuple[WholeFiles, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -285,6 +284,7 @@ class LogDifference:
             "behind_end": self.behind_end.row() if self.behind_end is not None else None,
             "diverged": self.diverged.row() if self.diverged is not None else None,
             "ahead_carried": self.ahead_carried.row() if self.ahead_carried is not None else None,
+            "whole_files": [each.row() for each in self.whole_files],
         }
 
 
@@ -325,12 +325,15 @@ def diff_logs(
     if epochs_a and epochs_b:
         result.has_epochs = True
         result.epochs_end = epoch.common_end(epochs_a, a.end, epochs_b, b.end)
+    parted = None
     if result.ranges:
         first = result.ranges[0].start
         result.epochs = _epoch_at(epochs_a, first), _epoch_at(epochs_b, first)
         parted = _parted(a, b, found.ranges, stop, reading)
         _look_for_lacking(a, b, result.ranges, parted)
+    if result.ranges or (result.ahead is not None and start < stop):
         _compare_messages(a, b, result, parted, jobs)
+    result.whole_files = tuple(whole_files(a, b, result, jobs))
     return result
 
 
@@ -348,7 +351,7 @@ def _first_record(each: DifferingRange) -> int | None:
 
 
 def _look_for_lacking(a: Operand, b: Operand, ranges: list[DifferingRange], parted: int | None) -> None:
-    """Find fillers and damage before the offset where the logs part: after it the messages are different."""
+    """Find what one side lacks before the offset where the logs part: after it the messages are different."""
     searched = 0
     for each in ranges:
         places = [part.at.physical_offset for part in (each.a, each.b) if part is not None and part.at]
@@ -390,7 +393,7 @@ def _end_of_one_file(each: DifferingRange) -> int | None:
 
 
 def _compare_messages(a: Operand, b: Operand, result: LogDifference, parted: int | None, jobs: int) -> None:
-    """Compare the messages that one side has where the other has fillers or damage, and those of its own end.
+    """Compare the messages that one side has where the other lacks them, and those of its own end.
 
     Its own end begins where the logs part, or where the other log ends.
     """
@@ -432,7 +435,9 @@ def _newest(
 
 
 def _sound(found: Found | None) -> Found | None:
-    return found if found is not None and found.message is not None and found.status == "ok" else None
+    """A record that shows which message is there; for that its properties may be damaged."""
+    is_message = found is not None and found.message is not None and found.status in ("ok", "properties")
+    return found if is_message else None
 
 
 def common_range(a: Operand, b: Operand) -> Range:

@@ -285,7 +285,7 @@ def test_two_logs_that_parted(
         fill(tmp_path / side, *each)
     found = diff_of(tmp_path / "a", tmp_path / "b")
     assert found.log is not None and found.log.diverged is not None and found.log.diverged.start == place
-    filled = [part for each in found.log.ranges for part in each.filled]
+    filled = [part for each in found.log.ranges for part in each.lacking if part.kind == "fillers"]
     assert [(part.side, part.start, part.messages) for part in filled] == [
         (side, offsets[first], count) for first, count in wanted
     ]

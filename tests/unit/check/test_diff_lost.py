@@ -51,7 +51,7 @@ def test_messages_that_only_the_other_store_has_sound_are_carried_over(
 ) -> None:
     """A power loss left a page of zeros in A, which is ahead: each choice gets its lines, and they are true.
 
-    The record that the page ends in keeps its message in A: the line leaves it out.
+    The record before the page keeps its message in A without its keys: a line of its own adds it again.
     """
     old, new = store_copy("torn_540_killed_burst"), store_copy("ok_540_clean")
     whole = keys(new)
@@ -60,27 +60,32 @@ def test_messages_that_only_the_other_store_has_sound_are_carried_over(
         assert main(["diff", str(first), str(second)]) == EXIT_FINDINGS
         text = capfd.readouterr().out
         assert f"             122988 to 127046: no sound record in {name}, 11 messages in {other}\n" in text
-        assert f"if {name} stays   messages where {name} is damaged\nfirst        {name} was not" in text
+        assert f"if {name} stays   11 messages (11 of pubTopicOne) where {name} is damaged\n" in text
+        assert f" damaged\nfirst        {name} was not" in text
+        assert "1 message with sound ones in" in text
         assert f"if {other} stays   11504 messages only in {name}: 11500 of pubBurst and 4 of pubD" in text
-    repair, line = commands(text, "if A stays")
+    repair, line, keyless = commands(text, "if A stays")
     (ahead,) = commands(text, "if B stays")
     assert "--from-offset 122988 --to-offset 127046 " in line and f"| rmqtool append {old} " in line
     assert "--from-offset 3718465 --to-offset 6135381 " in ahead and f"| rmqtool append {new} " in ahead
     assert main(shlex.split(repair)[1:]) == EXIT_OK
     assert len(whole - keys(old)) == 12  # the key of the record that ends in zeros is lost
     main(["diff", str(old), str(new)])
-    assert commands(capfd.readouterr().out, "if A stays") == [line]
+    assert commands(capfd.readouterr().out, "if A stays") == [line, keyless]
     carry(line, tmp_path / "rows", capfd)
     assert len(whole - keys(old)) == 1
+    carry(keyless, tmp_path / "rows", capfd)
+    assert not whole - keys(old)
     log = run(capfd, old, new)[1]["commit_log"]
     (each,) = log["ranges"]
-    assert [part["carried"]["in_other"] for part in each["filled"]] == [11] and not each["lost"]
-    assert (log["ahead_carried"]["messages"], log["ahead_carried"]["in_other"]) == (11515, 11)
+    found = [(part["kind"], part["carried"]["in_other"]) for part in each["lacking"]]
+    assert found == [("properties", 1), ("fillers", 11)]
+    assert (log["ahead_carried"]["messages"], log["ahead_carried"]["in_other"]) == (11516, 12)
     main(["diff", str(old), str(new)])
     text = capfd.readouterr().out
     assert "if A stays" not in text and commands(text, "if B stays") == [ahead]
     carry(ahead, tmp_path / "rows", capfd)
-    assert len(keys(old) - keys(new)) == 1
+    assert keys(old) - keys(new) == {None}  # the filler
 
 
 def test_damage_alone_gets_one_line_and_none_where_append_does_not_write(
@@ -92,7 +97,7 @@ def test_damage_alone_gets_one_line_and_none_where_append_does_not_write(
     main(["diff", str(damaged), str(intact)])
     text = capfd.readouterr().out
     assert "carry over   Stop both brokers before you run a line." in text and " stays " not in text
-    repair, line = commands(text, "carry over")
+    repair, line, _ = commands(text, "carry over")
     assert repair == f"rmqtool recover {damaged} --apply"
     assert line.startswith(f"rmqtool dump {intact} --from-offset 122988 --to-offset 127046 ")
     main(["diff", str(damaged / "commitlog"), str(intact / "commitlog")])
@@ -108,7 +113,7 @@ def test_messages_of_one_batch_are_told_apart(
     lost = copy_tree(whole, tmp_path / "lost")
     patch(lost / "commitlog" / f"{3 << 20:020}", 440_176, bytes(5))
     _, found = run(capfd, whole, lost)
-    (place,) = found["commit_log"]["ranges"][0]["lost"]
+    (place,) = found["commit_log"]["ranges"][0]["lacking"]
     assert (place["messages"], place["carried"]["only_here"], place["carried"]["in_other"]) == (1, 1, 0)
 
 
@@ -129,3 +134,34 @@ def test_a_damaged_message_is_not_carried_over(
     (line,) = [each[13:] for each in text.splitlines() if each.startswith("run ") and " | " in each]
     assert "--from-offset 2404623 " in line and "stay behind" not in text
     carry(line, tmp_path / "rows.jsonl", capfd)
+
+
+def test_a_message_whose_properties_are_damaged_on_one_side(
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+) -> None:
+    """The other side has them whole: neither the text before the repair nor the one after says otherwise."""
+    intact, damaged = store_copy("torn_540_killed"), store_copy("torn_540_killed_burst")
+    patch(min((damaged / "commitlog").iterdir()), 460_800, b"\xff" * 512)
+    assert main(["diff", str(intact), str(damaged)]) == EXIT_FINDINGS
+    text = capfd.readouterr().out
+    assert "in B 460461 to 460844: pubTopicOne queue 0 offset 947, stored" in text
+    assert ": its properties (keys, tags) are damaged\n" in text
+    assert "460461 to 460844: damaged properties (keys, tags) in B, 1 message with sound ones in A\n" in text
+    assert "in properties_bytes of the first record; the record is sound in A only\n" in text
+    assert "1 message has damaged properties in B and sound ones in A." in text
+    repair = commands(text, "first        B")[0]
+    ahead, lost, line = commands(text, "if B stays")
+    assert "\nand          2 messages (2 of pubTopicOne) where B is damaged\n" in text
+    assert "B keeps the body: consumers receive it twice" in text
+    assert main(shlex.split(repair)[1:]) == EXIT_OK
+    for each in (ahead, lost):
+        carry(each, tmp_path / "rows", capfd)
+    log = run(capfd, intact, damaged)[1]["commit_log"]
+    assert log["ranges"][0]["b"]["at"]["status"] == "properties"
+    main(["diff", str(intact), str(damaged)])
+    text = capfd.readouterr().out
+    assert "B holds every message of A" not in text and "Nothing: each" not in text
+    assert line in text
+    carry(line, tmp_path / "rows", capfd)
+    main(["diff", str(intact), str(damaged)])
+    assert "B holds every message of A" in capfd.readouterr().out
