@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.diff_text import Row, lines
+from rmqtool.commands.diff_text import lines
 from rmqtool.commands.groups import Before, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.times import format_time
@@ -139,7 +139,7 @@ def _with_times(value: Any, zone: tzinfo | None) -> Any:
         return [_with_times(item, zone) for item in value]
     if not isinstance(value, dict):
         return value
-    result: Row = {}
+    result: dict[str, Any] = {}
     for name, item in value.items():
         result[name] = _with_times(item, zone)
         if name.endswith("_timestamp_ms"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqtool.commands import options
-from rmqtool.commands.verdicts import lacking_ranges, listed, wholly_held
+from rmqtool.commands.verdicts import Row, lacking_ranges, listed, wholly_held
 from rmqtool.sizes import largest_counts
 from rmqtool.terminal import counted, shortened
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rmqtool.check.diff import Difference
     from rmqtool.storage.layout import StoreLayout
 
-Row = dict[str, Any]
 Stores = Mapping[str, options.StoreOptions]
 """The stores `a` and `b`, for command lines."""
 

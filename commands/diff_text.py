@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.diff_carry import Row, Stores, carry_lines, lacking_lines, newer_lines
+from rmqtool.commands.diff_carry import Stores, carry_lines, lacking_lines, newer_lines
 from rmqtool.commands.verdicts import (
+    Row,
     damage_text,
     ends_file,
     of_diff,

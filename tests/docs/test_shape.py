@@ -89,6 +89,7 @@ SHARED_BY_COMMANDS = {
     "guide",
     "pages",
     "concepts_page",
+    "diff_carry",
     "python_page",
     "recovery_page",
     "recover_verdicts",

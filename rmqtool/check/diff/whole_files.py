@@ -49,7 +49,7 @@ class WholeFiles:
 
 
 def whole_files(a: Operand, b: Operand, log: LogDifference, jobs: int) -> Iterator[WholeFiles]:
-    """The files to copy to either side; none if the logs have diverged, or a broker uses a store.
+    """The files to copy to either side; none if the logs have diverged, or a store is in use or not local.
 
     Args:
         a: one store.
@@ -57,9 +57,9 @@ def whole_files(a: Operand, b: Operand, log: LogDifference, jobs: int) -> Iterat
         log: their logs, compared.
         jobs: number of threads.
     """
-    layouts = a.store.layout, b.store.layout
+    layouts, is_local = (a.store.layout, b.store.layout), a.store.is_local and b.store.is_local
     is_known = log.diverged is None and not log.more and not log.unread and log.start < log.stop
-    if not is_known or a.live or b.live or not all(map(_takes_files, layouts)):
+    if not (is_known and is_local) or a.live or b.live or not all(map(_takes_files, layouts)):
         return
     if layouts[0].commit_log_file_size != layouts[1].commit_log_file_size:
         return

@@ -312,8 +312,10 @@ def test_diff_says_which_messages_the_line_leaves_behind(
     os.truncate(second, 600_000)
     assert run(capfd, "recover", root, "--apply")[0] == 0
     text = " ".join(run(capfd, "diff", root, intact)[1].split())
-    assert "10 messages of topics RMQ_SYS* stay behind (half messages, op records)." in text
-    assert "from B: all 159 messages keep their queue offsets." in text
+    assert "10 messages of topics RMQ_SYS* stay behind (half messages, op records)" in text
+    assert "recover A: all 159 messages keep their queue offsets." in text
+    assert f"copy cp --sparse=always {intact / 'commitlog' / second.name} {second}" in text
+    assert "if nothing was written to A since its repair: undo that first" in text
 
 
 def test_diff_of_queues_that_go_on_with_other_messages(tmp_path: Path, capfd: Capture) -> None:
@@ -779,8 +781,9 @@ def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture, re
     assert len(set(out.splitlines())) == 80 + 30 - len(resent)
     assert run(capfd, "verify", tmp_path / "a", "--severity", "error")[1] == ""
     _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
-    assert "A holds every message of B, by unique key." in verdict(out)
-    assert "\nrun          rmqtool dump " not in out  # a second run would add them again
+    assert "A holds every message of B, by unique key; B lacks " in verdict(out)
+    said, lines = lines_of(out, "if A stays")
+    assert said.endswith("Empty B before it becomes a slave of A.") and not lines  # it would add them again
 
 
 def test_new_topics_are_carried_over_with_their_queues(
