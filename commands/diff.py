@@ -81,7 +81,7 @@ def diff(
     shown: options.ObjectOutput,
     reading: Annotated[options.ScanOptions, Before("quiet")],
 ) -> int:
-    r"""Compare two stores and show where they differ.
+    """Compare two stores and show where they differ.
 
     Compares a master with its slave, or a backup with its source. A slave holds its master's commit log
     byte for byte at the same offsets, so the common range is compared byte by byte. The logs may start
@@ -92,17 +92,22 @@ def diff(
 
     Nothing is changed. Stores in use can be compared; the comparison covers what was complete when it
     started. A slave that was once ahead of its master keeps differing in that range, and no broker
-    reports it. Two logs have diverged if, from some offset to their ends, each holds sound records that
-    the other lacks; then neither is ahead. Then the output also has the command lines that carry over
-    messages that only one store has, and says which committed offsets fit which store. If one log only
-    continues the other, the output says by how many messages it is ahead, and has the command line that
-    carries these over, if you keep the other store. If one log is damaged, or has fillers of recover, where
-    the other has the messages, the output has the lines that repair it and add these messages to it.
+    reports it. The output ends with the command lines for what was found:
+
+    \b
+      diverged   from some offset to their ends, each log holds sound records that the
+                 other lacks: lines that carry messages over, for each choice of the
+                 store that stays, and which committed offsets fit which store
+      ahead      one log continues the other: how many messages it has more, and the
+                 line that carries them over if the other store stays
+      damaged    one log has damage, damaged properties or fillers of recover where the
+                 other has the messages: the log files to copy before a repair, which
+                 keeps all queue offsets, and lines that add the messages
 
     Exits with 0 when the stores are identical; 1 when something differs or one side holds more than the
     other; 2 for a usage error; 3 when a part could not be read. With --common one side may hold more: the
     master of a slave that lags, or the source of an older backup.
-    """
+    """  # noqa: D301  a backspace character keeps the lines as they are
     from rmqtool.check.diff import common_bytes, look_at
     from rmqtool.check.diff import diff as compare
     from rmqtool.storage.source import RateLimiter

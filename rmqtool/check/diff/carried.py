@@ -154,8 +154,12 @@ def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages
         topics, status = batch["topic"].cast(pa.string()), _status(batch)
         is_system = pc.starts_with(topics, NOT_CARRIED.rstrip("*")).to_numpy(zero_copy_only=False)
         system += int((is_system & is_message & (status == OK)).sum())
-        is_message &= ~is_system
-        yield _Messages(places, topics, _names(batch), is_message, status, 0)
+        others = ~is_system  # those between messages do not end a range
+        chosen_rows = pa.array(others)
+        yield _Messages(
+            places[others], topics.filter(chosen_rows), _names(batch).filter(chosen_rows), is_message[others],
+            status[others], 0,
+        )  # fmt: skip
     yield _Messages.nothing(sum(each.problem.severity == "error" for each in found), system)
 
 
