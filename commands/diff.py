@@ -95,14 +95,16 @@ def diff(
     reports it. The output ends with the command lines for what was found:
 
     \b
-      diverged   from some offset to their ends, each log holds sound records that the
-                 other lacks: lines that carry messages over, for each choice of the
-                 store that stays, and which committed offsets fit which store
-      ahead      one log continues the other: how many messages it has more, and the
-                 line that carries them over if the other store stays
-      damaged    one log has damage, damaged properties or fillers of recover where the
-                 other has the messages: the log files to copy before a repair, which
-                 keeps all queue offsets, and lines that add the messages
+      diverged   from some offset to their ends, each log holds sound records
+                 that the other lacks: lines that carry messages over, for each
+                 choice of the store that stays, and which committed offsets
+                 fit which store
+      ahead      one log continues the other: how many messages it has more,
+                 and the line that carries them over if the other store stays
+      damaged    one log has damage, damaged properties or fillers of recover
+                 where the other has the messages: the log files to copy before
+                 a repair, which keeps all queue offsets, and lines that add
+                 the messages
 
     Exits with 0 when the stores are identical; 1 when something differs or one side holds more than the
     other; 2 for a usage error; 3 when a part could not be read. With --common one side may hold more: the
