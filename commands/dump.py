@@ -10,12 +10,7 @@ import typer
 
 from rmqtool.command_line import on_store
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import (
-    FindingReport,
-    note_selection,
-    note_times,
-    report_unknown,
-)
+from rmqtool.commands.finding_report import FindingReport, note_selection, note_times, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output

@@ -1,4 +1,4 @@
-"""What people type in place of a command, an option or a page, and what leads them on.
+"""What people type instead of a command, an option or a page, and what leads them on.
 
 These are the words of other tools (`restore`, `grep`, `--dry-run`) and of trouble (`lost`, `full`).
 """

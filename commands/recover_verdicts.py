@@ -70,32 +70,26 @@ READS_DAMAGE = "a consumer that reaches it misses the rest of that pull, or rece
 
 def of_recover(found: Row) -> list[str]:
     """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
-    if found["guard"] and found["applied"] is None:
+    if found["guard"]:
         return ["A repair was interrupted; no broker loads the store until --apply completes it."]
-    lost_offsets = offsets_lost_sentence(found["warnings"])
-    sentences = [LOG_NOT_FOUND] if _lacks_log(found) and found["applied"] is None else []
-    if found["config_lost"] and found["applied"] is None:
-        codes = [each[:4] for each in found["warnings"]]
-        sentences.append(config_lost_sentence([*codes, *(row["problem"] for row in found["actions"])]))
+    sentences = [LOG_NOT_FOUND] if _lacks_log(found) else []
+    codes = [row["problem"] for row in found["actions"]]
+    if found["config_lost"]:
+        sentences.append(config_lost_sentence([*(each[:4] for each in found["warnings"]), *codes]))
     sentences += start_sentences(
         found["predictions"],
         more=found["lost_messages"] > 0,
-        offsets_lost=lost_offsets if found["applied"] is None else "",
+        offsets_lost=offsets_lost_sentence(found["warnings"]),
         is_said=found["config_lost"],
-        timer=_timer_text(found) if found["applied"] is None else "",
-        codes=[
-            row["problem"]
-            for row in found["actions"]
-            if found["applied"] is None and row["problem"] != "CF07"
-        ],
+        timer=_timer_text(found),
+        codes=[code for code in codes if code != "CF07"],  # the predictions say what that costs
     )
-    if found["applied"] is None:
-        if ledger_is_damaged(found):
-            sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
-        elif found["ledger"] is not None and not found["actions"]:
-            sentences.append("There is nothing to repair. A start with a log in DLedger is not predicted.")
-        sentences += _plan_sentences(found)
-        sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
+    if ledger_is_damaged(found):
+        sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
+    elif found["ledger"] is not None and not found["actions"]:
+        sentences.append("There is nothing to repair. A start with a log in DLedger is not predicted.")
+    sentences += _plan_sentences(found)
+    sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
 
 

@@ -84,7 +84,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Fi
     if CONSUMER_OFFSETS in lost:
         yield _lost("CF08", layout, CONSUMER_OFFSETS, len(groups))
     if GROUPS_FILE in lost and groups:
-        names = sorted(groups, key=lambda name: (len(name), name))
+        names = sorted(groups, key=by_length)
         found = _lost("CF09", layout, GROUPS_FILE, len(groups))
         detail = found.detail | {"names": names}
         yield replace(found, message=f"{found.message}: {_named(names)}", detail=detail)
@@ -147,7 +147,7 @@ def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[s
         have = {group for _, group in config_json.consumer_offsets(document)}
     except InputError:  # a finding of its own
         return []
-    return sorted(known_groups(layout, topics) - have, key=lambda name: (len(name), name))
+    return sorted(known_groups(layout, topics) - have, key=by_length)
 
 
 def still_lost(groups: Sequence[str]) -> str:
@@ -170,6 +170,11 @@ def database_of(layout: StoreLayout, name: str) -> str | None:
     made = layout.rocksdb_config
     place = None if made is None else made.place_of(name)
     return None if place is None else layout.relative(place)
+
+
+def by_length(name: str) -> tuple[int, str]:
+    """The key that sorts the names of groups: the shortest first."""
+    return len(name), name
 
 
 def _named(groups: Sequence[str]) -> str:

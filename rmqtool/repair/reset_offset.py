@@ -31,7 +31,7 @@ from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.consumer_offsets import Offsets, offsets_are_lost
 from rmqtool.read.known_topics import queues_by_topic
-from rmqtool.read.lost_config import CONSUMER_OFFSETS, is_group_of_brokers, known_groups
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, by_length, is_group_of_brokers, known_groups
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -244,7 +244,7 @@ def plan(store: Store, request: Request) -> Planned:
     )
     actions = tuple(_actions(store, folder, document, resets, are_lost=are_lost))
     have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
-    without = tuple(sorted(known - have, key=_by_length)) if are_lost else ()
+    without = tuple(sorted(known - have, key=by_length)) if are_lost else ()
     lines = tuple(_lines_of_others(store, request, without))
     mark = plans.fingerprint(layout)
     last_ms = None if request.since is None else store.last_stored_ms()
@@ -350,10 +350,10 @@ def _raise_unknown(
             text = f"nothing in the store names the group {stray}"
             if stray is None:
                 text = f"no group of the store matches {request.groups[0]!r}"
-            near = get_close_matches(stray or "", known) or sorted(known, key=_by_length)
+            near = get_close_matches(stray or "", known) or sorted(known, key=by_length)
             names = ", ".join(near[:_NAMED]) or "none"
             raise UsageError(text, hint=f"groups that it names: {names}; for a first offset, {full}")
-        lines = list(_first_lines(store, request, sorted(meant, key=_by_length)))
+        lines = list(_first_lines(store, request, sorted(meant, key=by_length)))
         error = UsageError("no committed offset shows which topics a group consumes", hint=full)
         if any(line.startswith("rmqtool ") for line in lines):
             error.hint = f"retry messages show it of some groups: run their lines below; of others, {full}"
@@ -375,10 +375,6 @@ def _raise_unknown(
     raise UsageError(
         f"the group {without[0]!r} has no offsets there", hint=f"{others}; for a first one, {full}"
     )
-
-
-def _by_length(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 def _lines_of_others(store: Store, request: Request, groups: Sequence[str]) -> Iterator[str]:

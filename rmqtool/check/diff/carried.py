@@ -151,14 +151,14 @@ def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages
         for row in np.flatnonzero(_has_hosts_of_filler(batch)).tolist():
             stored = side.store.find(int(places[row]))
             is_message[row] = stored is None or not is_filler(stored.message)
-        topics, status = batch["topic"].cast(pa.string()), _status(batch)
+        topics, is_sound = batch["topic"].cast(pa.string()), _has_status(batch, OK)
         is_system = pc.starts_with(topics, NOT_CARRIED.rstrip("*")).to_numpy(zero_copy_only=False)
-        system += int((is_system & is_message & (status == OK)).sum())
+        system += int((is_system & is_message & is_sound).sum())
         others = ~is_system  # those between messages do not end a range
-        chosen_rows = pa.array(others)
+        wanted = pa.array(others)
         yield _Messages(
-            places[others], topics.filter(chosen_rows), _names(batch).filter(chosen_rows), is_message[others],
-            status[others], 0,
+            places[others], topics.filter(wanted), _names(batch).filter(wanted), is_message[others],
+            is_sound[others], _has_status(batch, _PROPERTIES)[others], 0,
         )  # fmt: skip
     yield _Messages.nothing(sum(each.problem.severity == "error" for each in found), system)
 
@@ -167,15 +167,16 @@ def _read(side: Operand, start: int, stop: int, jobs: int) -> Iterator[_Messages
 class _Messages:
     """Records of one log: their places and topics, and what identifies each, null without a unique key.
 
-    `is_message` is whether each can be carried over if it is sound. `status` is its first word or code.
-    `damaged` and `system` are counts: see `Carried`.
+    `is_message` is whether each can be carried over if it is sound, `is_keyless` whether its properties are
+    damaged. `damaged` and `system` are counts: see `Carried`.
     """
 
     places: Offsets
     topics: pa.Array
     names: pa.Array
     is_message: Mask
-    status: np.ndarray[Any, np.dtype[np.object_]]
+    is_sound: Mask
+    is_keyless: Mask
     damaged: int
     system: int = 0
 
@@ -186,7 +187,7 @@ class _Messages:
         import pyarrow as pa
 
         none, no_text = np.array([], bool), pa.array([], pa.string())
-        return cls(np.array([], np.int64), no_text, no_text, none, np.array([], object), damaged, system)
+        return cls(np.array([], np.int64), no_text, no_text, none, none, none, damaged, system)
 
     @classmethod
     def joined(cls, parts: Iterable[_Messages]) -> _Messages:
@@ -200,16 +201,11 @@ class _Messages:
             pa.concat_arrays([each.topics for each in all_parts]),
             pa.concat_arrays([each.names for each in all_parts]),
             np.concatenate([each.is_message for each in all_parts]),
-            np.concatenate([each.status for each in all_parts]),
+            np.concatenate([each.is_sound for each in all_parts]),
+            np.concatenate([each.is_keyless for each in all_parts]),
             sum(each.damaged for each in all_parts),
             sum(each.system for each in all_parts),
         )
-
-    @property
-    def is_sound(self) -> Mask:
-        """Which of them are sound."""
-        found: Mask = self.status == OK
-        return found
 
     def compared(self, known: _Known, stop: int) -> Carried:
         """What the other log has of these messages, of which `stop` is the end."""
@@ -238,7 +234,7 @@ class _Messages:
                 for each in self.topics.filter(pa.array(wanted)).value_counts().to_pylist()
             },
             known.repeated(self.names.filter(pa.array(is_message))),
-            int((self.is_message & (self.status == _PROPERTIES)).sum()),
+            int((self.is_message & self.is_keyless).sum()),
             self.system,
         )
 
@@ -292,13 +288,11 @@ def _names(batch: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "\x01")
 
 
-def _status(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.object_]]:
-    """The first word of the status of each record: a code, or `OK`."""
-    import pyarrow as pa
+def _has_status(batch: pa.RecordBatch, word: str) -> Mask:
+    """Whether the status of each record begins with a code, or with `OK`."""
     import pyarrow.compute as pc
 
-    first = pc.list_element(batch["status"], 0).cast(pa.string())
-    found: np.ndarray[Any, np.dtype[np.object_]] = first.to_numpy(zero_copy_only=False)
+    found: Mask = pc.equal(pc.list_element(batch["status"], 0), word).to_numpy(zero_copy_only=False)
     return found
 
 

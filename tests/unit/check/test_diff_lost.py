@@ -212,7 +212,7 @@ def test_whole_files_of_the_other_store_are_copied_first(
 def test_no_file_is_copied_that_is_damaged_too_or_from_elsewhere(
     store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
 ) -> None:
-    """Of a store in an archive there is no file to copy."""
+    """A store in an archive has no files that cp can read."""
     intact = store_copy("ok_533_clean")
     damaged = copy_tree(intact, tmp_path / "damaged")
     third = sorted((damaged / "commitlog").iterdir())[2]

@@ -212,7 +212,7 @@ def test_batch_queues_are_known_from_the_master(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [3, 4000])
 def test_batch_queues_are_known_from_inner_batches(tmp_path: Path, count: int) -> None:
-    """Where nobody says the topics, dispatched as plain and as compiled code does it."""
+    """No topics.json and no broker state the type; plain and compiled dispatch agree."""
     from rmqtool import NewMessage
 
     root, copy = tmp_path / "master", tmp_path / "copy"
