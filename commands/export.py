@@ -282,6 +282,11 @@ def _write_sums(result: ExportResult, writer: Output) -> None:
     """Report what was lost on stderr, and write the sums."""
     if result.resumed is not None:
         writer.note(f"rmqtool: the previous run had finished {result.resumed}; this run resumes after it")
+    if number := result.other_files:
+        what = "1 other file is" if number == 1 else f"{number} other files are"
+        writer.note(
+            f"rmqtool: {what} in the folder, from before this run: a query over the folder reads them too"
+        )
     if result.lost is not None:
         first, last = result.lost
         print_error(
@@ -293,5 +298,6 @@ def _write_sums(result: ExportResult, writer: Output) -> None:
         "files": [
             {"file": name, "messages": messages, "bytes": size} for name, messages, size in result.files
         ],
+        "other_files": result.other_files,
         "next_offset": result.next_offset,
     })  # fmt: skip

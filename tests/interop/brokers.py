@@ -50,6 +50,11 @@ _BROKER_SETTINGS = {
     "transactionCheckInterval": "8000",
     "transactionOpBatchInterval": "100",  # 5.x: else it asks again before it has noted the answer
     "transactionMetricFlushInterval": "300",  # 5.x: a thread spins for so long, 10 s else
+    # A busy machine is not a busy broker: else it refuses what has waited for 200 ms.
+    "waitTimeMillsInSendQueue": "60000",
+    "waitTimeMillsInPullQueue": "60000",
+    "waitTimeMillsInTransactionQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 _NEW_TOPICS = "TBW102"
 """TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: the route to it is the one of topics that are not there yet."""

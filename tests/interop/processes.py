@@ -39,6 +39,7 @@ FLAGS = (
     "-Dfile.encoding=UTF-8",
 )
 _LOG_TAIL_BYTES = 6000
+_BROKER_LOGS = ("broker.log", "store.log")
 
 _running: set[subprocess.Popen[bytes]] = set()
 
@@ -162,8 +163,14 @@ class JavaProcess:
         return int(code)
 
     def log_text(self) -> str:
-        """The end of its log."""
-        return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
+        """The end of its log; of a broker also of the logs that it keeps below its home."""
+        kept = [self.log.parent / "logs" / "rocketmqlogs" / name for name in _BROKER_LOGS]
+        ends = [
+            path.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
+            for path in [self.log, *kept]
+            if path.is_file()
+        ]
+        return "\n\n".join(ends)
 
     def error(self, what: str) -> LabError:
         """An error that says what failed and how the program's log ends."""

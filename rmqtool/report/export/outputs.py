@@ -131,16 +131,20 @@ class OutputTarget:
     def remove_all(self, name: str) -> int:
         """Delete every file `name` here and in the folders below, drafts included; returns their number."""
         wanted = {name, f".{name}{PART}"}
+        found = [each for each in self.files() if posixpath.basename(each) in wanted]
         with self._explained("delete", name):
-            selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
-            found = [
-                each.path
-                for each in self._filesystem.get_file_info(selector)
-                if each.type == fs.FileType.File and posixpath.basename(each.path) in wanted
-            ]
-            for path in found:
-                self._filesystem.delete_file(path)
+            for each in found:
+                self._filesystem.delete_file(self._path(each))
         return len(found)
+
+    def files(self) -> list[str]:
+        """The names of all files here and in the folders below, drafts included. Raises UnwritableError."""
+        with self._explained("list", ""):
+            selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
+            found = self._filesystem.get_file_info(selector)
+        return [
+            posixpath.relpath(each.path, self._base or ".") for each in found if each.type == fs.FileType.File
+        ]
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:

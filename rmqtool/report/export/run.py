@@ -54,6 +54,8 @@ class ExportResult:
         lost: physical offsets [from, to) that the log no longer has and no run has exported; None if none.
         next_offset: physical offset at which the next run continues.
         resumed: the output of the previous run, if it was found to be complete and counts.
+        other_files: files of this format that a first run into a folder found there and left: a query over
+            the folder reads them too.
         batch_records: the batch records among the messages: each is one row.
         too_long_bodies: bodies in a file for a spreadsheet that do not fit into a cell.
         encoded_bodies: bodies in such a file that are not text.
@@ -64,6 +66,7 @@ class ExportResult:
     lost: tuple[int, int] | None = None
     next_offset: int | None = None
     resumed: str | None = None
+    other_files: int = 0
     batch_records: BatchRecords = field(default_factory=BatchRecords)
     too_long_bodies: int = 0
     encoded_bodies: int = 0
@@ -230,7 +233,7 @@ class _Run:
         end = self.store.end_offset()
         if self.selection.to_offset is not None:
             end = min(end, self.selection.to_offset)
-        reached = self.start
+        reached, is_first = self.start, not self.resumes
         unit: _Unit | None = None
         limited = self.selection.limit == 0
         size = min(_BATCH_BYTES, max(request.file_bytes, 1)) if request.is_folder else _BATCH_BYTES
@@ -268,7 +271,18 @@ class _Run:
         finally:
             log.close()
         self.result.next_offset = reached
+        if request.is_folder and is_first:
+            self.result.other_files = self._other_files()
         return self.result
+
+    def _other_files(self) -> int:
+        """Number of files of this format in the folder that this run has not written."""
+        _, suffix = file_name(0, self.request.format, self.request.compression).split(".", 1)
+        written = {name for name, _, _ in self.result.files}
+        return sum(
+            name.endswith(f".{suffix}") and self.place.name_of(name) not in written
+            for name in self.place.files()
+        )
 
     def _begin(self, start: int) -> _Unit:
         request = self.request

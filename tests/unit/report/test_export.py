@@ -394,6 +394,19 @@ def test_partitions_of_topic_and_date(cases: Library, run: Run, tmp_path: Path) 
     assert "topic" not in schema.names
 
 
+def test_files_of_another_run_in_the_folder_are_counted(run: Run, tmp_path: Path) -> None:
+    """A query over the folder would read the messages of both runs."""
+    store = small_store(tmp_path / "s", 30)
+    arguments = ["--output", f"{tmp_path}/out/", "--partition-by"]
+    assert "in the folder" not in run(store, *arguments, "topic").err
+    (tmp_path / "out" / "of another format.csv").touch()
+    assert "1 other file is in the folder" in run(store, *arguments, "date").err
+    assert "1 other file is in the folder" in run(store, *arguments, "date", "--force").err
+    rest = ["--output-format", "jsonl", "--cursor-file", tmp_path / "c.json"]
+    for _ in range(2):
+        assert "in the folder" not in run(store, "--output", f"{tmp_path}/out/", *rest).err
+
+
 @pytest.mark.parametrize(
     "topic", ["..", "/etc", "a/b", "", "\x00", "a" * 127, "中" * 90, "%2e%2e", "..\\x", "~"]
 )
