@@ -189,7 +189,8 @@ def rebuilds(run: Run) -> None:
 
 
 def resets(run: Run) -> None:
-    request = Resetting(groups=("g",), topics=("pubTx", "Topic0"), position=1)
+    topic = "pubTx" if (run.root / "consumequeue" / "pubTx").exists() else "Topic0"
+    request = Resetting(groups=("g",), topics=(topic,), position=1)
     reset_offsets(opener(run.root, run.conf), request, backup_dir=run.backup, force=True)
 
 
