@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +99,18 @@ def write_archive(
         manifest, json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
     )
     disk.sync_folder(folder)
-    _say_how_to_restore(places, folder, expiry.expired)
+    _say_how_to_restore(places, folder)
     return manifest
 
 
 _TITLE = "Files of a RocketMQ store that rmqtool expire has deleted from it, under their paths in:"
 
 
-def _say_how_to_restore(places: Places, folder: Path, expired: Sequence[FileDecision]) -> None:
-    """Write the README of the archive, unless the folder has one that is not rmqtool's."""
+def _say_how_to_restore(places: Places, folder: Path) -> None:
+    """Write the README of the archive, unless the folder has one that is not rmqtool's.
+
+    It is whole when it appears: a part of one would be taken for that of another program for ever.
+    """
     try:
         with reading(folder / README) as file:
             if file.read(0, len(_TITLE)) != _TITLE.encode():
@@ -116,12 +119,14 @@ def _say_how_to_restore(places: Places, folder: Path, expired: Sequence[FileDeci
         pass
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=folder / README) from error
-    disk.remove(folder / README)
-    write_readme(folder, _readme(places, folder.absolute(), expired))
+    part = folder / f"{README}{_PART}"
+    disk.remove(part)
+    write_readme(part, _readme(places, folder.absolute()))
+    disk.rename(part, folder / README)
 
 
-def _readme(places: Places, folder: Path, expired: Sequence[FileDecision]) -> Iterator[str]:
-    """The lines of the README; it may be read from any folder."""
+def _readme(places: Places, folder: Path) -> Iterator[str]:
+    """The lines of the README, on the files of all runs; it may be read from any folder."""
     yield _TITLE
     yield f"    {command_line(places.root)}"
     yield ""
@@ -131,13 +136,13 @@ def _readme(places: Places, folder: Path, expired: Sequence[FileDecision]) -> It
     yield "Otherwise it deletes them again."
     yield f"    {restore_line(folder, places.root)}"
     yield f"    {from_anywhere(places, 'verify')}"
-    log = (each.path for each in expired if each.kind == "commitlog")
-    newest = [path for path in log if not path.startswith("/")][-1:]
-    if newest:
+    log = [path.name for path in folder.glob("commitlog/*") if path.name.isdecimal()]
+    if log:
+        newest = f"commitlog/{max(log)}"
         yield ""
         yield "To restore single log files: the commit log must not have a gap. So begin with the newest one,"
         yield "which ends where the log of the store begins, and go on with the one before it."
-        yield f"    {command_line('cp', '-an', folder / newest[0], places.path(newest[0]).parent)}/"
+        yield f"    {command_line('cp', '-an', folder / newest, places.path(newest).parent)}/"
         if others := restore_line(folder, places.root, log=False):
             yield "Then copy the queue and index files, without which no consumer and no query by key finds"
             yield "the messages."

@@ -211,7 +211,7 @@ class Backup:
 
     def set_readme(self, places: Places, manifest: Manifest) -> None:
         """Say in a file how to read the backup, and how to restore the store."""
-        write_readme(self.folder, _readme(self, places, manifest))
+        write_readme(self.folder / README, _readme(self, places, manifest))
 
     def set_copied(self, crcs: Crcs) -> None:
         """Record that all copies are made, with their CRCs and those of files that will be moved here."""
@@ -318,13 +318,13 @@ class Backup:
         return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
 
 
-def write_readme(folder: Path, lines: Iterable[str]) -> None:
-    """Write the new file that says to a person what is in a folder and how to restore it.
+def write_readme(path: Path, lines: Iterable[str]) -> None:
+    """Write the new file `path`, which says to a person what is in its folder and how to restore it.
 
     Raises UnwritableError.
     """
     text = "".join(f"{line}\n" for line in lines)
-    disk.write_new(folder / README, text.encode("utf-8", "surrogateescape"))
+    disk.write_new(path, text.encode("utf-8", "surrogateescape"))
 
 
 def from_anywhere(places: Places, command: str, *words: str) -> str:
