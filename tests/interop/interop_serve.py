@@ -11,6 +11,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def plain_topics(store: Store) -> dict[str, list[Key]]:
     return {topic: rows for topic, rows in found.items() if topic not in unfit}
 
 
+def store_time(store: Store, row: Key) -> int:
+    """When a message of `plain_topics` was stored, ms."""
+    found = store.get_by_queue_offset(*row[:3])
+    assert found is not None
+    return found.message.store_timestamp
+
+
 def consumed(events: list[Any], group: str) -> Counter[Key]:
     """What a group has got."""
     rows = (each["message"] for each in events if each["kind"] == "consumed" and each["group"] == group)
@@ -141,6 +149,37 @@ def test_every_kind_of_consumer_reads_a_dead_store(
         check_single_messages(client, path, largest)
         client.call("close")
     assert tree_digest(path) == before
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
+def test_consumers_that_broadcast_or_begin_at_a_time(version: str, cases: Library, tmp_path: Path) -> None:
+    """Each member of a broadcasting group gets every message; a group begins at the time that it names.
+
+    A broker gives a new group of a store whose first message is in memory the offset 0, whatever it has asked
+    for; with `--start latest` it begins where it chooses.
+    """
+    path = cases.path(real_case("5.4.0", "clean").name)
+    with Store.open(path) as store:
+        topics = plain_topics(store)
+        topic = max(topics, key=lambda each: len(topics[each]))
+        times = {row: store_time(store, row) for row in topics[topic]}
+    second = sorted(times.values())[len(times) // 2] // 1000
+    later = [row for row, time_ms in times.items() if time_ms >= second * 1000]
+    assert 0 < len(later) < len(times)
+    text = datetime.fromtimestamp(second, UTC).strftime("%Y%m%d%H%M%S")
+    with (
+        serve(path, "--start", "latest") as name_server,
+        connected(version, name_server, tmp_path / "client") as client,
+        connected(version, name_server, tmp_path / "other") as other,
+    ):
+        for member in (client, other):
+            member.call("consume_broadcast", group="serve_all", topic=topic)
+        client.call("consume_since", group="serve_since", topic=topic, time=text)
+        for member in (client, other):
+            wait_consumed(member, "serve_all", topics[topic])
+        wait_consumed(client, "serve_since", later)
+        client.call("close")
+        other.call("close")
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])

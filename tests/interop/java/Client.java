@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -71,6 +72,10 @@ public final class Client extends Commands {
                 return consumeConcurrently(command.text("group"), command.map("topics"));
             case "consume_later":
                 return consumeLater(command.text("group"), command.text("topic"), command.integer("one_in"));
+            case "consume_broadcast":
+                return consumeBroadcast(command.text("group"), command.text("topic"));
+            case "consume_since":
+                return consumeSince(command.text("group"), command.text("topic"), command.text("time"));
             case "consume_lite":
                 return consumeLite(command.text("group"), command.text("topic"), command.text("tags"));
             case "queues":
@@ -240,11 +245,35 @@ public final class Client extends Commands {
         for (Map.Entry<?, ?> topic : topics.entrySet()) {
             consumer.subscribe(topic.getKey().toString(), topic.getValue().toString());
         }
+        return listening(concurrent(consumer, group));
+    }
+
+    /** The same of one topic, with all messages for every member, which keeps its offsets itself. */
+    private Object consumeBroadcast(String group, String topic) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) { // 5.x has moved the type to another package
+                method.invoke(consumer, method.getParameterTypes()[0].getField("BROADCASTING").get(null));
+            }
+        }
+        consumer.subscribe(topic, "*");
+        return listening(concurrent(consumer, group));
+    }
+
+    /** The same of one topic, from a time (yyyyMMddHHmmss, UTC) on. */
+    private Object consumeSince(String group, String topic, String time) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setConsumeTimestamp(time);
+        consumer.subscribe(topic, "*");
+        return listening(concurrent(consumer, group), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
+    }
+
+    private DefaultMQPushConsumer concurrent(DefaultMQPushConsumer consumer, String group) {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(message -> event("consumed", group, message));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        return listening(consumer);
+        return consumer;
     }
 
     /** A push consumer that refuses one of so many messages when it gets it for the first time. */
@@ -283,8 +312,12 @@ public final class Client extends Commands {
     }
 
     private Object listening(DefaultMQPushConsumer consumer) throws Exception {
+        return listening(consumer, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+    }
+
+    private Object listening(DefaultMQPushConsumer consumer, ConsumeFromWhere begins) throws Exception {
         consumer.setNamesrvAddr(nameServer);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(begins);
         consumer.start();
         consumers.add(consumer);
         return null;
