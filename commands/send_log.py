@@ -9,7 +9,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.commands.receive import parse_address
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.net.send_log import LogSender, Slave
@@ -47,7 +47,8 @@ def send_log(
 
     Works without a broker. Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and
     sends them the commit log as a master in classic mode does. The store is only read. Another process may
-    be writing it: what it appends is sent too. Sending stops before the first damaged record.
+    be writing it: what it appends is sent too. Each file is checked before it is sent, and sending stops
+    before the first damaged record.
 
     A 4.x slave connects if its configuration has haMasterAddress=HOST:PORT with the address of --listen; no
     name server is needed. A 5.x slave ignores this setting: --slave makes it connect here while it runs,
@@ -61,8 +62,8 @@ def send_log(
     an address that only slaves can reach: as with a broker, anyone who connects can read the log.
 
     Exits with 0 when it was stopped, or with --once when a slave has the whole log; 1 when no slave
-    connected; 2 for a usage error; 3 when the log cannot be read or the address cannot be used; 4 when the
-    log is damaged at its end.
+    connected; 2 for a usage error; 3 when the address cannot be used, or the log cannot be read; 4 when the
+    log is damaged: at its end, or where a slave needed it. With --once such a failure ends the command.
     """
     from rmqtool.net.ha_connection import Address
     from rmqtool.net.send_log import LogSender, SentLog, lead
@@ -83,7 +84,7 @@ def send_log(
                 writer.note(f"rmqtool: sending {log.start} to {log.end}; slaves connect to {sender.address}")
                 for each in slave or ():
                     lead(Address(*parse_address(each)), sender)
-                sender.run(lambda: once and _is_done(sender))
+                sender.run(lambda: once and (_is_done(sender) or sender.failure is not None))
             except KeyboardInterrupt:
                 if once:
                     raise
@@ -91,6 +92,9 @@ def send_log(
         "store": str(store.store), "start_offset": log.start, "end_offset": log.end,
         "slaves": [_row(each) for each in sender.slaves],
     })  # fmt: skip
+    failure, is_done = sender.failure, once and _is_done(sender)
+    if failure is not None and not is_done and (once or isinstance(failure, RefusedError)):
+        raise failure
     return EXIT_OK if sender.slaves else EXIT_FINDINGS
 
 

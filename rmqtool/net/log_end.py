@@ -7,7 +7,8 @@ that many bytes of the end, whatever order the device wrote them in.
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,20 +57,43 @@ def find_log_end(layout: StoreLayout, *, is_unclean: bool) -> LogEnd | None:
     files = layout.commit_log
     _check_files(layout)
     for file in reversed(files):
-        try:
-            source = open_source(file.path)
-        except OSError as error:
-            raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
-        with closing(source):
+        with _open(file) as source:
             if first_nonzero(source, 0, file.size) < file.size or file is files[0]:
                 found = _end_in_file(layout, source, file, is_unclean=is_unclean)
-                if source.unreadable:
-                    offset = file.file_from_offset + source.unreadable[0][0]
-                    raise UnreadableError(
-                        "cannot read the commit log", path=file.path, physical_offset=offset
-                    )
+                _check_read(source, file)
                 return found._replace(start=files[0].file_from_offset)
     return None
+
+
+def sound_end(layout: StoreLayout, file: StoreFile) -> int:
+    """Where the first damage is in a file of the log that more of it follows: a physical offset.
+
+    It is `file.end` if there is none; a missing blank at the file's end is not damage here.
+
+    Raises UnreadableError if the file cannot be read.
+    """
+    with _open(file) as source:
+        end, event = _sound_records(layout, source, file)
+        _check_read(source, file)
+    has_blank = isinstance(event, Blank) and event.ends_file
+    has_zeros = isinstance(event, TrailingZeros) and end > file.file_from_offset
+    return file.end if has_blank or has_zeros else end
+
+
+@contextmanager
+def _open(file: StoreFile) -> Iterator[ByteSource]:
+    try:
+        source = open_source(file.path)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+    with closing(source):
+        yield source
+
+
+def _check_read(source: ByteSource, file: StoreFile) -> None:
+    if source.unreadable:
+        offset = file.file_from_offset + source.unreadable[0][0]
+        raise UnreadableError("cannot read the commit log", path=file.path, physical_offset=offset)
 
 
 def _check_files(layout: StoreLayout) -> None:
@@ -85,24 +109,28 @@ def _check_files(layout: StoreLayout) -> None:
             raise RefusedError(f"the file before it ends at {before.end}", path=after.path, hint=hint)
 
 
+def _sound_records(layout: StoreLayout, source: ByteSource, file: StoreFile) -> tuple[int, object]:
+    """The end of the sound records at the start of a file, and the event there; None for a damaged record."""
+    base = end = file.file_from_offset
+    for event in file_events(walk(source, file_from_offset=base), source, file, layout.relative(file.path)):
+        if not isinstance(event, Frames):
+            return end, event
+        bad = np.flatnonzero(event.rows["status"])
+        if len(bad):
+            return int(event.rows["physical_offset"][bad[0]]), None
+        end = event.end
+    return end, None
+
+
 def _end_in_file(layout: StoreLayout, source: ByteSource, file: StoreFile, *, is_unclean: bool) -> LogEnd:
     base = file.file_from_offset
-    end = base
-    for event in file_events(walk(source, file_from_offset=base), source, file, layout.relative(file.path)):
-        if isinstance(event, Frames):
-            bad = np.flatnonzero(event.rows["status"])
-            if not len(bad):
-                end = event.end
-                continue
-            end = int(event.rows["physical_offset"][bad[0]])
-            break
-        if isinstance(event, Blank) and event.ends_file:
-            return LogEnd(base, end, file.end, is_blank=True)
-        if isinstance(event, TrailingZeros):
-            return LogEnd(base, end, end)
-        if isinstance(event, CorruptRange) and is_torn(event):
-            return LogEnd(base, end, event.nonzero_end)
-        break
+    end, event = _sound_records(layout, source, file)
+    if isinstance(event, Blank) and event.ends_file:
+        return LogEnd(base, end, file.end, is_blank=True)
+    if isinstance(event, TrailingZeros):
+        return LogEnd(base, end, end)
+    if isinstance(event, CorruptRange) and is_torn(event):
+        return LogEnd(base, end, event.nonzero_end)
     written = base + nonzero_end(source, end - base, file.size)
     if written > end and not (is_unclean and written - end <= UNSYNCED_BYTES):
         raise RefusedError(

@@ -22,6 +22,7 @@ import numpy as np
 
 from rmqtool.errors import (
     FormatError,
+    RefusedError,
     RmqtoolError,
     UnreadableError,
     UnsupportedStoreError,
@@ -35,9 +36,10 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.arriving import PAD, Arriving, Stop
 from rmqtool.net import broker_client
 from rmqtool.net.ha_connection import HEARTBEAT_SECONDS, SILENCE_SECONDS, Address
-from rmqtool.net.log_end import find_log_end
+from rmqtool.net.log_end import find_log_end, sound_end
 from rmqtool.storage import config_files
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.next_command import command_on
 from rmqtool.storage.open_files import opened
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ _STALLED_SECONDS = 60.0  # a slave that takes nothing for so long is gone
 class SentLog:
     """The log of a store that may grow: its range, and its bytes. For several threads.
 
-    `epochs` are those of its epoch file, or one for all. `start` and `end` are physical offsets; all records
-    before `end` are whole and sound, as far as they were looked at: those of the file that holds the end.
+    `epochs` are those of its epoch file, or one for all. `start` and `end` are physical offsets. The file
+    that holds the end has sound records only; each other file is checked before its first byte is read.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -71,10 +73,11 @@ class SentLog:
             raise UnreadableError("the store has no commit log file", path=layout.root)
         self.file_size = layout.commit_log_file_size
         self.start, self.end = found.start, found.end
-        self._folders = layout.commit_log_folders
+        self._layout = layout
         self._files = {file.file_from_offset: file for file in layout.commit_log}
         self._arriving = Arriving()
-        self._lock = Lock()
+        self._lock, self._checking = Lock(), Lock()
+        self._sound_ends: dict[int, int] = {}  # of files before the end, by their start
         self.epochs = _epochs(layout, self.start)
         self._is_full = found.is_blank
 
@@ -87,10 +90,32 @@ class SentLog:
         return -(-self.end // self.file_size) * self.file_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes before `end`, of one file; at most `length`. Raises UnreadableError."""
+        """Bytes before `end`, of one file; at most `length`.
+
+        Raises:
+            RefusedError: the file has damage there, or before.
+            UnreadableError: it cannot be read.
+        """
         start = offset - offset % self.file_size
-        length = min(length, self.end - offset, start + self.file_size - offset)
-        return self._read(start, offset, length)
+        end = self.end
+        if start < end - end % self.file_size:
+            end = self._sound_end(start, offset)
+        return self._read(start, offset, min(length, end - offset))
+
+    def _sound_end(self, start: int, offset: int) -> int:
+        """How far the file that begins at `start` may be sent, if that is beyond `offset`."""
+        file = self._file(start)
+        with self._checking:
+            if start not in self._sound_ends and file is not None:
+                self._sound_ends[start] = sound_end(self._layout, file)
+        end = self._sound_ends.get(start, offset + 1)  # without a file, reading it says so
+        if offset >= end:
+            raise RefusedError(
+                "damage in the commit log: nothing is sent from there on",
+                path=None if file is None else file.path, physical_offset=end,
+                hint=command_on(self._layout, "recover"),
+            )  # fmt: skip
+        return end
 
     def _read(self, start: int, offset: int, length: int) -> bytes:
         file = self._file(start)
@@ -107,7 +132,7 @@ class SentLog:
 
     def _file(self, start: int) -> StoreFile | None:
         if start not in self._files:
-            for folder in self._folders:
+            for folder in self._layout.commit_log_folders:
                 path = folder / f"{start:020}"
                 if path.is_file() and path.stat().st_size == self.file_size:
                     self._files[start] = StoreFile(path, start, self.file_size)
@@ -125,6 +150,7 @@ class SentLog:
             start = self._next_start()
             if self._file(start) is None or not any(self._read(start, start, PAD)):
                 return False
+            self._sound_ends[start - self.file_size] = start
             self.end, self._is_full = start, False
         start = self.end - self.end % self.file_size
         if self._file(start) is None:
@@ -174,6 +200,7 @@ class LogSender:
     Attributes:
         slaves: all that have connected, in order; of those that have gone, the newest ones.
         address: where it listens.
+        failure: why the log could not be sent to one of them; the last such reason.
     """
 
     def __init__(
@@ -191,6 +218,7 @@ class LogSender:
         """
         self.log = log
         self.slaves: list[Slave] = []
+        self.failure: RmqtoolError | None = None
         self._note = note
         self._frame_bytes = frame_bytes
         self._kind = _ControllerSlaveConnection if controller else _SlaveConnection
@@ -261,6 +289,7 @@ class LogSender:
             slave.reason = error.strerror or str(error)
         except RmqtoolError as error:
             slave.reason = error.message
+            self.failure = error
         finally:
             slave.is_connected = False
             self._note(f"{slave.address} has gone: {slave.reason or 'this is the end'}")

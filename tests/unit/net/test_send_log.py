@@ -17,8 +17,9 @@ from rmqtool.formats import replication
 from rmqtool.net import send_log
 from rmqtool.net.ha_connection import Address
 from rmqtool.net.send_log import LogSender, SentLog
+from rmqtool.read.store import Store
 from rmqtool.storage.layout import detect
-from tests.support.programs import PATIENCE_S, until
+from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
 from tests.support.replication import FILE_SIZE, log_of, make_master, read_exactly, receive, sending
 from tests.support.stores import Library
 from tests.support.trees import copy_tree, unchanged
@@ -122,6 +123,31 @@ def test_nothing_is_sent_from_damage_on(master: Path, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(RefusedError):
         SentLog(detect(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("asked", [0, FILE_SIZE + 200, FILE_SIZE + 7000])
+def test_damage_in_an_earlier_file_ends_it(tmp_path: Path, asked: int) -> None:
+    """What precedes it is sent; with --once the command ends, and names file and offset."""
+    root = make_master(tmp_path / "store", 200)
+    path = root / "commitlog" / f"{FILE_SIZE:020}"
+    with Store.open(root) as store:
+        units = (unit for queue in store.queues.values() for _, unit in queue.units(0))
+        place = min(unit.physical_offset for unit in units if unit.physical_offset >= FILE_SIZE + 3000)
+    data = bytearray(path.read_bytes())
+    data[place - FILE_SIZE + 100] ^= 1  # in the body
+    path.write_bytes(data)
+    command = [*RMQTOOL, "send-log", root, "--listen", "127.0.0.1:0", "--once"]
+    with started(command, text=True) as program:
+        assert program.stderr is not None
+        host, port = program.stderr.readline().split()[-1].split(":")
+        with closing(socket.create_connection((host, int(port)), PATIENCE_S)) as connection:
+            connection.sendall(report(asked))
+            got = sum(len(body) for _, body in frames(connection, place)) if asked < place else 0
+            assert connection.recv(1) == b""
+        assert program.wait(PATIENCE_S) == 4
+        text = program.stderr.read()
+    assert got == max(place - asked, 0)
+    assert f"damage in the commit log: nothing is sent from there on: {path}, offset {place}\n" in text
 
 
 def test_a_port_that_is_taken(master: Path) -> None:
