@@ -262,7 +262,7 @@ def _apply(
     check = store.command("verify") if result.backup is not None else None
     keys = _keys_text(store, found, result.backup)
     output.write_object(found, recover_lines(found, undo=undo, check=check, keys=keys))
-    return EXIT_OK
+    return EXIT_FINDINGS if found["remaining"] and result.backup is None else EXIT_OK
 
 
 def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, moved: bool) -> int:

@@ -177,7 +177,9 @@ def plan_rebuild(
     index_database, left = _index_database(found)
     unmended += left
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
-    actions += _of_wrong_type(found, types, selection) if queues else ()
+    if queues:
+        actions += _of_wrong_type(found, types, selection)
+        unmended += tuple(_left_of_wrong_type(found, types, selection))
     actions += () if database is None else database.actions()
     actions += () if index_database is None else index_database.actions()
     if found.context.zombies_from is not None or not actions:
@@ -663,6 +665,26 @@ def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selectio
             yield Action(
                 "delete", layout.relative(folders[topic]), 0, 0,
                 "the topic has batch queues, which are in batchconsumequeue", "CQ18", {"topic": topic},
+            )  # fmt: skip
+
+
+def _left_of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Unmended]:
+    """The batch queues of topics that are not batch topics by topics.json; without it, recover makes it.
+
+    Which of both is right, the folder or the file, nothing shows for sure.
+    """
+    from rmqtool.repair.rebuild.queue_task import Unmended
+
+    layout = found.view.layout
+    if not found.options.profile.has_inner_batch or has_no_content(layout, TOPICS):
+        return
+    folders = {topic: queue.folder.parent for (topic, _), queue in layout.batch_queues.items()}
+    for topic, folder in sorted(folders.items()):
+        if not types.get(topic) and selection.matches_topic(topic):
+            yield Unmended(
+                layout.relative(folder), ("CQ18",),
+                "by config/topics.json the topic has no batch queues, so a 5.x broker does not start. While"
+                f" the broker is stopped, set queue.type of {topic} to BatchCQ there", topic,
             )  # fmt: skip
 
 

@@ -153,7 +153,10 @@ def shape_of(survey: Survey, span: Span) -> Shape:
 
 
 def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key, list[str]]:
-    """The codes of findings on queues, each once; strays among topics and in topics belong to none."""
+    """The codes of findings on queues, each once; strays among topics and in topics belong to none.
+
+    A plain queue of a batch topic is another one than the batch queue of that number, which is rebuilt.
+    """
     layout = survey.view.layout
     by_folder = {layout.relative(queue.folder): queue.key for queue in layout.unit_queues}
     by_folder |= {
@@ -172,6 +175,8 @@ def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key
             if folder not in by_folder:
                 continue
             key = by_folder[folder]
+        if key[0] in survey.batch_topics and item.path.startswith("consumequeue/"):
+            continue
         codes = found.setdefault(key, [])
         if item.problem.code not in codes:
             codes.append(item.problem.code)

@@ -371,7 +371,15 @@ def test_a_topic_that_topics_json_does_not_call_a_batch_topic_keeps_its_queues(
     config.write_text(config.read_text().replace(was, now))
     found = [each.path for each in problems(store) if each.problem.code == "CQ18"]
     assert found == ["batchconsumequeue/pubBatchCQ"]
-    assert not [row for row in run(capsys, store)[1] if row["problem"] == "CQ18"]
+    code, rows, _ = run(capsys, store)
+    left = ["batchconsumequeue/pubBatchCQ"]
+    assert [row["path"] for row in rows if row["problem"] == "CQ18" or row["state"] == "left"] == left
+    assert code == 1
+    assert main(["recover", str(store), "--json"]) == 1
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["remaining"] == ["CQ18"]
+    assert any("set queue.type of pubBatchCQ to BatchCQ" in each for each in planned["warnings"])
+    assert main(["recover", str(store), "--apply"]) == 1  # nothing is changed, and a start fails
 
 
 @pytest.mark.parametrize("content", [b"", b'{"topicConfigTable', None])
