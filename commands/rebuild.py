@@ -82,9 +82,9 @@ def rebuild(
     rebuild it.
 
     Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, when the
-    committed offsets are lost, and for a --topic or --queue that the store does not have; 2 for a usage
-    error; 3 when something could not be read or written; 4 when something was left unchanged or
-    refused; 5 when the store is in use.
+    commit log is damaged or the committed offsets are lost, and for a --topic or --queue that the store does
+    not have; 2 for a usage error; 3 when something could not be read or written; 4 when something was left
+    unchanged or refused; 5 when the store is in use.
     """
     from rmqtool.read import kernels
 
@@ -129,8 +129,8 @@ def _apply(
     with store.open() as opened:
         _notes(opened, planned, output)
         unknown = _unknown(opened, planned)
-        lost = EXIT_FINDINGS if _is_config_lost(opened, planned) else EXIT_OK
-    return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, lost, unknown)
+        others = EXIT_FINDINGS if _is_wrong_elsewhere(opened, planned) else EXIT_OK
+    return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, others, unknown)
 
 
 def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:
@@ -171,7 +171,7 @@ def _show(
     if planned.refusals or planned.plan.actions:
         words = changes.conf_words(planned.rebuild.guessed_sizes)
         changes.note_next(output, given, change, planned.refusals, *words, in_plan=_IN_PLAN)
-    is_wrong = planned.is_needed or planned.rebuild.unmended or _is_config_lost(opened, planned)
+    is_wrong = planned.is_needed or planned.rebuild.unmended or _is_wrong_elsewhere(opened, planned)
     code = EXIT_FINDINGS if is_wrong else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 
@@ -260,6 +260,12 @@ def _notes(store: Store, planned: Planned, output: Output) -> None:
             " queues show no sign of them; rmqtool recover STORE names them, and a slave or a backup may have"
             " the files"
         )
+    if errors := planned.rebuild.log_errors:
+        places = "a damaged place" if errors == 1 else f"{errors} damaged places"
+        output.note(
+            f"rmqtool: the commit log has {places}: what names the messages there stays in queues and index."
+            " rmqtool recover STORE repairs all three"
+        )
     in_files = store.layout.has_queues_in_files
     deleted = {topic for topic, _ in planned.rebuild.deleted}
     topics = sorted(topic for topic in deleted if can_be_folder(topic) or not in_files)
@@ -275,8 +281,10 @@ def _notes(store: Store, planned: Planned, output: Output) -> None:
         output.note(f"rmqtool: {text}")
 
 
-def _is_config_lost(store: Store, planned: Planned) -> bool:
-    return "config" in planned.request.parts and bool(_lost_offsets(store, planned))
+def _is_wrong_elsewhere(store: Store, planned: Planned) -> bool:
+    """Whether the log is damaged, or the committed offsets are lost, which rebuild does not repair."""
+    lost = "config" in planned.request.parts and bool(_lost_offsets(store, planned))
+    return planned.rebuild.log_errors > 0 or lost
 
 
 def _lost_offsets(store: Store, planned: Planned) -> str:

@@ -76,6 +76,7 @@ class Rebuild:
         warnings: warnings about the result, as texts.
         guessed_sizes: folders in which files get the default size, as no file shows another.
         damage: what is wrong with a DLedger log, and stays.
+        log_errors: the damaged places of another log, which stay too: units and entries of their messages do.
         deleted: queues without files, of topics missing in topics.json: they are not created.
         beyond: units past the end of the log that the rebuilt queues lack, the last sign of lost messages.
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
@@ -98,6 +99,7 @@ class Rebuild:
     warnings: tuple[str, ...] = ()
     guessed_sizes: tuple[str, ...] = ()
     damage: tuple[Finding, ...] = ()
+    log_errors: int = 0
     deleted: tuple[Key, ...] = ()
     beyond: int = 0
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -228,6 +230,7 @@ def _rebuild(
         ),
         guessed_sizes=tuple(guessed),
         damage=found.damage,
+        log_errors=found.log_errors,
         deleted=tuple(deleted),
         beyond=_beyond(found, tasks),
         queue_ends=ends,

@@ -7,7 +7,7 @@ left to the next start of a broker, for after a repair there is nothing that it 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -225,6 +225,7 @@ class Survey:
     Attributes:
         findings: those on queues and index.
         damage: what is wrong with a DLedger log, which no repair changes; empty of other logs.
+        log_errors: the damaged places of another log.
         unreadable: the files of the log that could not be read in full; empty if all could.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
@@ -241,6 +242,7 @@ class Survey:
     index: SurveyedIndex | None
     findings: list[Finding]
     damage: tuple[Finding, ...]
+    log_errors: int
     unreadable: str
     dispatched_from: int | None
     misrouted: tuple[MisroutedRecord, ...]
@@ -276,6 +278,13 @@ def _is_of_ledger(item: Finding, layout: StoreLayout) -> bool:
     problem = item.problem
     is_wrong = problem.severity == "error" or leaves_ledger(problem)
     return layout.ledger is not None and problem.code.startswith(("CL", "DL")) and is_wrong
+
+
+def _of_log(items: Iterable[Finding], layout: StoreLayout) -> tuple[list[Finding], int]:
+    """The findings of the walk that count here, and the number of errors of a log that is not in DLedger."""
+    found = list(items)
+    errors = [each for each in found if each.problem.code[:2] == "CL" and each.problem.severity == "error"]
+    return [item for item in found if _is_kept(item, layout)], 0 if layout.ledger else len(errors)
 
 
 def _is_kept(item: Finding, layout: StoreLayout) -> bool:
@@ -327,7 +336,7 @@ def survey(
         if of_index is not None and of_index.rocksdb is not None:
             sound = None  # the names of its entries are in the records
         check = SurveyedLog(context, queues, of_index, sound or ScanCache())
-        of_log = [item for item in check.run() if _is_kept(item, view.layout)]
+        of_log, log_errors = _of_log(check.run(), view.layout)
         queues.unite_topics()
         units = UnitCheck(context, queues)
         found += units.run()
@@ -352,6 +361,6 @@ def survey(
     delays = queues.dues.delays.levels(view.layout.broker_conf)
     options = replace(options, delays_ms=delays.delays_ms)
     return Survey(
-        view, store, options, context, queues, units, of_index, found, damage, unreadable, dispatched_from,
-        misrouted, delays,
+        view, store, options, context, queues, units, of_index, found, damage, log_errors, unreadable,
+        dispatched_from, misrouted, delays,
     )  # fmt: skip

@@ -65,6 +65,17 @@ def test_only_a_topic_that_can_have_queues_is_offered(
     assert ("--topic" in err) == (name == "Gone")
 
 
+def test_damage_of_the_log_is_not_agreement(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Units and entries of the lost message stay, so rebuild has nothing to do, but all is not well."""
+    store = store_copy("bad_cl05_unknown_magic")
+    for arguments in ((), ("--apply",)):
+        code, rows, err = run(capsys, store, *arguments)
+        assert (code, rows) == (1, [])
+        assert "the commit log has a damaged place" in err and "rmqtool recover STORE" in err
+
+
 def test_a_sound_store_needs_nothing(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with unchanged(store):
         assert run(capsys, store)[:2] == (0, [])
