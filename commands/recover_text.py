@@ -250,7 +250,7 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
     ("deliver again", lambda row: _text(row["delivered_again"]),
      lambda plan: _text(plan["delivered_again"])),
-    ("hide messages", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
+    ("hide messages", lambda row: _text(row["messages_hidden"]), lambda plan: "0"),
     (
         "leave groups ahead",
         lambda row: str(len({each["group"] for each in row["consumer_offsets_beyond"]})),
@@ -272,7 +272,7 @@ def _queue_lines(found: Row) -> Iterator[str]:
     for row in brokers:
         for queue in row["queues"] if _starts_up(row) else ():
             before = (queue["min_before"] or 0, queue["max_before"] or 0)
-            if before == (queue["min_after"], queue["max_after"]) and not queue["messages_unreachable"]:
+            if before == (queue["min_after"], queue["max_after"]) and not queue["messages_hidden"]:
                 continue
             key = (queue["topic"], queue["queue_id"])
             entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now.get(key, "none")})

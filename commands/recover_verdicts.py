@@ -196,8 +196,7 @@ def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:
         parts.append(f"gives up {by_name(row['topics_abandoned'], 'sound message')}{times}")
     if row["queues_lost"]:
         parts.append(f"loses {counted(row['queues_lost'], 'queue')}")
-    if row["messages_unreachable"]:
-        count = row["messages_unreachable"]
+    if count := row["messages_hidden"]:
         parts.append(f"leaves {counted(count, 'message')} without a queue unit: consumers never receive"
                      f" {'it' if count == 1 else 'them'}")  # fmt: skip
     if again := row.get("delivered_again"):

@@ -415,9 +415,7 @@ PROBLEMS: tuple[Problem, ...] = (
             " resetOffsetByTime, once the broker runs)", "PopConsumerRocksdbStore"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
-            "reads it normally",
-            "nothing to repair: a broker reads that part, or rmqtool with the package that the message names",
-            "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),
+            "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),
 )  # fmt: skip
 
 BY_CODE: dict[str, Problem] = {problem.code: problem for problem in PROBLEMS}

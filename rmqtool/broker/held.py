@@ -10,6 +10,7 @@ spec 02 8.2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats.batch import ITEMS_MAX
@@ -39,6 +40,12 @@ class HeldQueue(NamedTuple):
             stop - first - sum(max(min(stop, high) - max(first, low), 0) for low, high in served)
             for first, stop in self.runs
         )
+
+    @property
+    def former(self) -> HeldQueue:
+        """The offsets before the queue began again with a lower one: those of a deleted queue of its name."""
+        begins = [place for place, (one, other) in enumerate(pairwise(self.runs), 1) if other[0] < one[1]]
+        return HeldQueue(self.runs[: begins[-1]] if begins else [])
 
 
 class Held:

@@ -28,9 +28,10 @@ class QueuePrediction:
 
     `cut_to` is the new end if that is lower. `shifted` is whether units are at another place than their queue
     offset. `log_min` and `log_max` are the half-open range of queue offsets in the log, None if there are
-    none; `unreachable` counts those that the queue does not serve. `lost` is whether the log holds messages
-    of the queue but the broker has no such queue, or an empty one, so that the next message gets queue
-    offset 0. The last four are set only if `predict_all` counts unreachable messages.
+    none; `unreachable` counts those that the queue does not serve, and `former` those of them that belong to
+    a deleted queue of its name: no repair makes a consumer receive them. `lost` is whether the log holds
+    messages of the queue but the broker has no such queue, or an empty one, so that the next message gets
+    queue offset 0. The last five are set only if `predict_all` counts unreachable messages.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class QueuePrediction:
     log_min: int | None = None
     log_max: int | None = None
     unreachable: int = 0
+    former: int = 0
 
     @property
     def cut_to(self) -> int | None:
@@ -58,7 +60,7 @@ class QueuePrediction:
             "max_before": self.max_before, "min_after": self.min_after, "max_after": self.max_after,
             "cut_to": self.cut_to, "files_deleted": list(self.files_deleted), "shifted": self.shifted,
             "lost": self.lost, "log_min": self.log_min, "log_max": self.log_max,
-            "messages_unreachable": self.unreachable,
+            "messages_unreachable": self.unreachable, "messages_hidden": self.unreachable - self.former,
         }  # fmt: skip
 
 
@@ -182,6 +184,13 @@ class Prediction:
     notes: tuple[str, ...]
 
     @property
+    def messages_hidden(self) -> int | None:
+        """The unreachable messages without those of deleted queues, which are so before the start too."""
+        if self.messages_unreachable is None:
+            return None
+        return self.messages_unreachable - sum(queue.former for queue in self.queues.values())
+
+    @property
     def queues_lost(self) -> int:
         """The number of queues that are empty or missing afterwards although the log holds their messages."""
         return sum(queue.lost for queue in self.queues.values())
@@ -198,7 +207,7 @@ class Prediction:
             "claimed_bytes", "heap_bytes",
             "start_file", "end_offset", "min_offset", "bytes_abandoned", "messages_abandoned",
             "dispatched_again", "units_added", "keys_added", "never_dispatched",
-            "queues_lost", "messages_unreachable",
+            "queues_lost", "messages_unreachable", "messages_hidden",
         )  # fmt: skip
         row: dict[str, Any] = {name: getattr(self, name) for name in names}
         row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
@@ -306,10 +315,11 @@ def _queues(start: BrokerStart, before: Spans, folders: Sequence[Folder]) -> dic
             queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
             low, high = held.span
             state = folder.states.get(key)
-            outside = held.outside([] if state is None else state.served)
+            served = [] if state is None else state.served
             found[key] = replace(
                 queue, lost=queue.max_after <= 0, log_min=low, log_max=high,
-                unreachable=queue.unreachable + outside,
+                unreachable=queue.unreachable + held.outside(served),
+                former=queue.former + held.former.outside(served),
             )  # fmt: skip
     return dict(sorted(found.items()))
 
@@ -375,7 +385,7 @@ def _beyond(
 def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> list[str]:
     """Remarks about slaves and for operators. Source: spec 02 12.2, 15.1 C7, C17, 15.2 Q5."""
     notes = []
-    if start.error is None and any(queue.unreachable for queue in queues.values()):
+    if start.error is None and any(queue.unreachable > queue.former for queue in queues.values()):
         notes.append(
             "unreachable messages stay in the log until they expire, but no queue refers to them: no consumer"
             " receives them, and no later start repairs this"

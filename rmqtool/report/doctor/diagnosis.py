@@ -104,7 +104,8 @@ class Start:
             "load_error": self.error,
             "load_path": self.path,
         }
-        for name in ("hangs", "crashes", "messages_abandoned", "queues_lost", "messages_unreachable"):
+        counts = ("messages_abandoned", "queues_lost", "messages_unreachable", "messages_hidden")
+        for name in ("hangs", "crashes", *counts):
             row[name] = None if self.prediction is None else getattr(self.prediction, name)
         return row
 

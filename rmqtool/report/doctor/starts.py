@@ -129,8 +129,7 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
             f" {topics} topic{'' if topics == 1 else 's'}"
         )
         yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
-    if found.messages_unreachable:
-        count = found.messages_unreachable
+    if count := found.messages_hidden:
         what = "1 message" if count == 1 else f"{count} messages"
         message = f"leaves {what} that no consumer ever receives: the queue lacks units for them"
         yield "start_leaves_messages", "consumequeue", message, "these messages stay in the log unread"

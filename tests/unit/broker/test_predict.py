@@ -181,6 +181,16 @@ def test_lost_queues(cases: Library, tmp_path: Path) -> None:
     assert plain.messages_unreachable is None and ("pubTopicOne", 0) not in plain.queues
 
 
+def test_messages_of_a_deleted_queue_are_no_cost_of_a_start(cases: Library) -> None:
+    """Its topic was made again: no queue refers to the old messages, before and after a start or recover."""
+    with Store.open(cases.path("old_cl16_queue_made_anew")) as store:
+        found = predict(store, "5.4")
+    assert (found.messages_unreachable, found.messages_hidden) == (101, 0)
+    assert found.row()["messages_hidden"] == 0 and not any("unreachable" in note for note in found.notes)
+    queue = found.queues["pubipv6A", 0]
+    assert (queue.unreachable, queue.former, queue.max_after) == (101, 101, 2)
+
+
 @pytest.mark.parametrize(("heap", "crashes"), [(2 << 30, False), (256 << 20, True), (8 << 30, False)])
 def test_the_heap_decides(heap: int, crashes: bool, cases: Library, tmp_path: Path) -> None:
     """A record that claims 500 MiB: 4.9 allocates that, and ends where its heap is smaller."""

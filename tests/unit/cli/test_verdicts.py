@@ -126,7 +126,7 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
     sound: dict[str, Any] = {
         "unread_config": [], "crashes": False, "loads": True, "load_error": None, "load_path": None,
         "hangs": False, "messages_abandoned": 0, "topics_abandoned": {}, "queues_lost": 0,
-        "messages_unreachable": 0, "consumer_offsets_beyond": [],
+        "messages_hidden": 0, "consumer_offsets_beyond": [],
     }  # fmt: skip
     found: dict[str, Any] = {
         "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
