@@ -20,7 +20,7 @@ from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, us
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output, filled
 from rmqtool.problems import BY_CODE
-from rmqtool.storage.layout import SIZES
+from rmqtool.storage.size_settings import own_settings
 from rmqtool.terminal import bar, counted, format_size, shortened
 from rmqtool.times import format_duration, format_time
 
@@ -291,10 +291,8 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
 
 def _size_lines(sizes: dict[str, Any]) -> Iterator[str]:
     """Yield the sizes that are not the defaults, as settings of broker.conf."""
-    values = ((setting, sizes[name]["value"], default) for name, (setting, default) in SIZES.items())
-    given = [f"{setting}={value}" for setting, value, default in values if value not in (None, default)]
-    if given:
-        yield f"sizes        {', '.join(given)}"
+    if given := own_settings(sizes):
+        yield f"sizes        {', '.join(given.values())}"
 
 
 def _behind_lines(found: dict[str, Any]) -> Iterator[str]:

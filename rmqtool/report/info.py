@@ -38,6 +38,7 @@ from rmqtool.storage.profile import NOT_WRITTEN_BY
 from rmqtool.storage.queue_logs.find import as_store
 from rmqtool.storage.queue_logs.view import CompactedLogs
 from rmqtool.storage.rocksdb.messages import read_timers
+from rmqtool.storage.size_settings import sizes_of
 from rmqtool.storage.unsupported import TIMER_MESSAGES
 from rmqtool.storage.usage import usage
 
@@ -113,9 +114,7 @@ def store_info(store: Store) -> Info:
         "kind": layout.kind,
         **(store.written_by.row() if layout.kind == "store" else NOT_WRITTEN_BY),
         "record_versions": sorted({head.version for head in (*heads, *filter(None, (tail.last,)))}),
-        "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
-            "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",
-            "index_slots", "index_entries")},
+        "sizes": sizes_of(layout),
         "commit_log": _commit_log(store, tail, heads, index),
         "ledger": _ledger(store, unreadable),
         "queue_logs": _queue_logs(store, spans),

@@ -32,6 +32,7 @@ __all__ = [
     "rocksdb",
     "roots",
     "single_file",
+    "size_settings",
     "source",
     "storage",
     "unsupported",

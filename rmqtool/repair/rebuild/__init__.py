@@ -501,7 +501,9 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
     another size than it implies, or it has a value that a broker ignores.
     """
     from rmqtool.storage.layout import SIZES
+    from rmqtool.storage.size_settings import own_settings, sizes_of
 
+    own = own_settings(sizes_of(layout))
     conf = layout.broker_conf
     made = {
         action.path.partition("/")[0] for action in actions if action.kind == "create" and not action.database
@@ -509,7 +511,7 @@ def _guessed_sizes(layout: StoreLayout, actions: Sequence[Action]) -> Iterator[t
     shown = [
         what
         for what, attribute in (("log", "commit_log_file_size"), ("queue", "consume_queue_file_size"))
-        if layout.origins[attribute] == "detected" and getattr(layout, attribute) != SIZES[attribute][1]
+        if layout.origins[attribute] == "detected" and attribute in own
     ]
     for folder, attributes, size in (
         ("consumequeue", ("consume_queue_file_size",), f"{layout.consume_queue_file_size} bytes"),
