@@ -99,7 +99,7 @@ def diff(
                  that the other lacks: lines that carry messages over, for each
                  choice of the store that stays, and which committed offsets
                  fit which store
-      ahead      one log continues the other: how many messages it has more,
+      ahead      one log continues the other: how many more messages it has,
                  and the line that carries them over if the other store stays
       damaged    one log has damage, damaged properties or fillers of recover
                  where the other has the messages: the log files to copy before

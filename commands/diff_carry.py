@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqtool.commands import options
 from rmqtool.commands.verdicts import Row, lacking_ranges, listed, wholly_held
 from rmqtool.sizes import largest_counts
+from rmqtool.storage.size_settings import settings_to_give
 from rmqtool.terminal import counted, shortened
 
 if TYPE_CHECKING:
@@ -29,17 +30,26 @@ _CHOOSE = (
     " already are delivered again."
 )
 _KINDS = ("damage", "fillers", "properties")
+_FILES_OF = {
+    "commit_log_file_size": "log files",
+    "consume_queue_file_size": "queue files",
+    "batch_queue_file_size": "batch queue files",
+    "ext_queue_file_size": "extension files",
+    "index_slots": "index files",
+    "index_entries": "index files",
+}
 
 
 def carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     """Yield for each store the command lines that add the other's messages, if it is the one that stays.
 
-    Only of logs that have diverged.
+    Only of logs that have diverged. Before them stand the files to copy: afterwards there is less to add.
     """
     diverged = row["commit_log"]["diverged"] if row["commit_log"] is not None else None
     if diverged is None:
         return
     yield ""
+    yield from _copy_lines(row, stores)
     yield from _offset_lines(row["committed_offsets"])
     yield from _repeated_lines(diverged, stores)
     whole = wholly_held(row)
@@ -51,7 +61,7 @@ def carry_lines(row: Row, stores: Stores) -> Iterator[str]:
     else:
         yield _CHOOSE
     for name in "ab":
-        yield from _repair_lines(name, row, stores)
+        yield from _repair_lines(name, row, stores, "" if len(whole) == 2 else "Whichever store stays: ")
     for name in "ba":
         other = _OTHER[name].upper()
         if name in whole and len(whole) == 1:
@@ -256,7 +266,8 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
             before = f"if nothing was written to {side} since its repair: undo that first"
         yield (
             f"{'best':<13}If {side} stays, copy {files} of the log, whole and sound in {other}, {before}."
-            f" Stop both brokers, copy, recover {side}: {what}. Then compare again before any line below."
+            f" Stop both brokers, copy, recover {side}: {what}. Then compare again before you run any other"
+            " line: fewer messages are left to carry over."
         )
         if each["fillers"]:
             yield f"{'undo':<13}{stores[each['side']].command('recover', '--undo', 'BACKUP')}"
@@ -264,6 +275,7 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
             yield f"{'copy':<13}{shlex.join(('cp', '--sparse=always', file['from'], file['to']))}"
         if len(each["files"]) > _FILES_SHOWN:
             yield f"{'':<13}and {len(each['files']) - _FILES_SHOWN} more: --json names them"
+        yield from _recover_lines(each["side"], row, stores)
 
 
 def _carry_lacking(name: str, ranges: list[Row], row: Row, stores: Stores) -> Iterator[str]:
@@ -344,8 +356,11 @@ def newer_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
     yield from _new_topic_lines(row, name)
 
 
-def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
-    """Yield the line that repairs a side first, if it is damaged or was not stopped cleanly."""
+def _repair_lines(name: str, row: Row, stores: Stores, lead: str = "") -> Iterator[str]:
+    """Yield the line that repairs a side first, if it is damaged or was not stopped cleanly.
+
+    `lead` says when that is needed, if not always.
+    """
     log = row["commit_log"]
     found = log["diverged"][name]["carried"] if log["diverged"] is not None else None
     reasons = ["was not stopped cleanly"] if row[name]["abort"] and not row[name]["live"] else []
@@ -360,8 +375,22 @@ def _repair_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
         reasons.append("has an interrupted repair")
     if reasons:
         why = f"{name.upper()} {' and '.join(reasons)}"
-        yield f"first        {why}: repair it, do not start it, then compare again:"
-        yield f"{'run':<13}{stores[name].command('recover', '--apply')}"
+        yield f"first        {lead}{why}: repair it, do not start it, then compare again:"
+        yield from _recover_lines(name, row, stores)
+
+
+def _recover_lines(name: str, row: Row, stores: Stores) -> Iterator[str]:
+    """Yield the line that repairs a side, and the sizes of files that only the other side shows."""
+    settings = settings_to_give(row[name]["sizes"], row[_OTHER[name]]["sizes"])
+    if settings:
+        this, kinds = name.upper(), listed([*dict.fromkeys(_FILES_OF[each] for each in settings)], word="or")
+        yield (
+            f"{'sizes':<13}{this} has no {kinds} that show their size. If its broker has the settings of"
+            f" {_OTHER[name].upper()}, write them into a FILE, each on a line:"
+            f" {listed([*settings.values()])}. With the default sizes run recover without --broker-conf."
+        )
+    words = ("--broker-conf", "FILE") if settings else ()
+    yield f"{'run':<13}{stores[name].command('recover', *words, '--apply')}"
 
 
 def _carry_parted(name: str, row: Row, stores: Stores) -> Iterator[str]:

@@ -335,7 +335,37 @@ def of_diff(row: Row, result: str) -> list[str]:
         missing = _missing(row, other)
         lacks = f"; {name.upper()} lacks {counted(missing, 'message')} of {other.upper()}" if missing else ""
         sentences.append(f"{other.upper()} holds every message of {name.upper()}, by unique key{lacks}.")
+    if not whole:
+        sentences += _cheaper_sentence(row)
     return sentences
+
+
+def _cheaper_sentence(row: Row) -> Iterator[str]:
+    """Yield which of two stores whose logs have diverged takes fewer messages to carry over, if it is clear.
+
+    It is if half as many are enough, even without those that are in files to be copied.
+    """
+    log = row["commit_log"]
+    diverged = log["diverged"] if log is not None else None
+    if diverged is None or not _is_compared(log) or any(part["place"] == "inside" for part in log["only"]):
+        return
+    if None in [diverged[name]["carried"] for name in "ab"]:
+        return
+    for name, other in (("a", "b"), ("b", "a")):
+        own = diverged[name]["carried"]
+        least = own["messages"] - own["in_other"]  # if the other store stays
+        needed, most = _missing(row, other), _missing(row, name)
+        if least and needed * 2 <= least:
+            yield (
+                f"Less has to be carried over if {name.upper()} stays:"
+                f" {counted(needed, 'message')} instead of {most}."
+            )
+
+
+def _is_compared(log: Row) -> bool:
+    """Whether all differing ranges are listed before logs part: what is not listed was not compared."""
+    place = log["ranges"][-1]["physical_offset"] + log["ranges"][-1]["length"]
+    return not log["more_ranges"] or place > log["diverged"]["physical_offset"]
 
 
 def _missing(row: Row, name: str) -> int:
@@ -361,8 +391,8 @@ def wholly_held(row: Row) -> list[str]:
         for each in lacking_ranges(row)
         if each["carried"]["messages"] > each["carried"]["in_other"]
     }
-    if log["more_ranges"] and log["ranges"][-1]["physical_offset"] < diverged["physical_offset"]:
-        return []  # what is not listed was not compared
+    if not _is_compared(log):
+        return []
     lacking |= {"b" if part["side"] == "a" else "a" for part in log["only"] if part["place"] == "inside"}
     found = []
     for name, other in (("a", "b"), ("b", "a")):

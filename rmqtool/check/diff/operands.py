@@ -16,6 +16,7 @@ from rmqtool.queue.consume_queue import Span
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import path_of
 from rmqtool.storage.profile import NOT_WRITTEN_BY
+from rmqtool.storage.size_settings import sizes_of
 
 if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource, RateLimiter
@@ -73,6 +74,7 @@ class Operand:
             "live": self.live,
             "abort": layout.abort is not None,
             "repair_unfinished": layout.guard is not None,
+            "sizes": sizes_of(layout),
             "commit_log": {
                 "files": len(layout.commit_log),
                 "file_size": layout.commit_log_file_size,

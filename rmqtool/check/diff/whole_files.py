@@ -1,8 +1,9 @@
 """Files of the log that one store has whole and sound, and the other one lacks or has damaged.
 
-Where two logs have not diverged, a file has the same name and the same bytes in both. To copy it into the
+Up to the place where two logs part, a file has the same name and the same bytes in both. To copy it into the
 other store, before a repair or after that was undone, keeps every message in its place: with its queue
-offset, and half messages too, which `append` cannot add.
+offset, and half messages too, which `append` cannot add. Damage may hide where the logs part: a file counts
+only if a message after the damage is still the same in both.
 
 Source: spec 02 12.1: a slave has its master's bytes at the master's offsets.
 """
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.ends import SideName
 from rmqtool.check.diff.operands import Operand
-from rmqtool.check.diff.windows import Range
+from rmqtool.check.diff.windows import Range, without
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
+from rmqtool.read.log_items import log_items
 from rmqtool.read.selection import Selection
 from rmqtool.storage.layout import StoreFile, StoreLayout
 
 if TYPE_CHECKING:
+    from rmqtool.check.diff.lacking import LackingRange
     from rmqtool.check.diff.log import DifferingRange, LogDifference
 
 
@@ -49,7 +53,9 @@ class WholeFiles:
 
 
 def whole_files(a: Operand, b: Operand, log: LogDifference, jobs: int) -> Iterator[WholeFiles]:
-    """The files to copy to either side; none if the logs have diverged, or a store is in use or not local.
+    """The files to copy to either side; none if a store is in use or not local.
+
+    Of logs that have diverged these are files that end before the place where they part.
 
     Args:
         a: one store.
@@ -58,7 +64,7 @@ def whole_files(a: Operand, b: Operand, log: LogDifference, jobs: int) -> Iterat
         jobs: number of threads.
     """
     layouts, is_local = (a.store.layout, b.store.layout), a.store.is_local and b.store.is_local
-    is_known = log.diverged is None and not log.more and not log.unread and log.start < log.stop
+    is_known = _is_complete(log) and not log.unread and log.start < log.stop
     if not (is_known and is_local) or a.live or b.live or not all(map(_takes_files, layouts)):
         return
     if layouts[0].commit_log_file_size != layouts[1].commit_log_file_size:
@@ -67,13 +73,18 @@ def whole_files(a: Operand, b: Operand, log: LogDifference, jobs: int) -> Iterat
     for name, side, other in sides:
         wanted = _wanted(name, side, log)
         chosen = [file for file in other.store.layout.commit_log if _overlaps(file, wanted)]
-        found = list(_copied(side, other, chosen, log, jobs))
+        found = list(_copied(name, side, other, chosen, log, jobs))
         if found:
             yield _whole_files(name, side, found, log)
 
 
 def _takes_files(layout: StoreLayout) -> bool:
     return layout.kind == "store" and layout.ledger is None
+
+
+def _is_complete(log: LogDifference) -> bool:
+    """Whether all differing ranges are listed, up to the place where the logs part."""
+    return not log.more or (log.diverged is not None and log.ranges[-1].stop > log.diverged.start)
 
 
 def _wanted(name: SideName, side: Operand, log: LogDifference) -> list[Range]:
@@ -94,7 +105,7 @@ def _overlaps(file: StoreFile, ranges: list[Range]) -> bool:
 
 
 def _copied(
-    side: Operand, other: Operand, chosen: list[StoreFile], log: LogDifference, jobs: int
+    name: SideName, side: Operand, other: Operand, chosen: list[StoreFile], log: LogDifference, jobs: int
 ) -> Iterator[StoreFile]:
     """Those of the chosen files of `other` that leave no gap, are sound, and have all that `side` has."""
     size, held_end = other.store.layout.commit_log_file_size, side.end
@@ -102,17 +113,50 @@ def _copied(
         low, high = file.file_from_offset, file.end
         is_whole = file.size == size and low <= held_end and not other.end < min(side.end, high)
         differs = [each for each in log.ranges if each.start < high and low < each.stop]
-        if is_whole and not any(map(_is_undecided, differs)) and _is_sound_in(other, low, high, jobs):
+        if (
+            is_whole
+            and not any(_has_own(name, each) for each in differs)
+            and _is_of_both(other, file, log)
+            and _is_sound_in(other, low, high, jobs)
+        ):
             held_end = max(held_end, high)
             yield file
 
 
-def _is_undecided(each: DifferingRange) -> bool:
-    """Whether it is not known which of the two logs is right there."""
-    if not each.lacking:
+def _has_own(name: SideName, each: DifferingRange) -> bool:
+    """Whether side `name` has, or may have, something in a differing range that the other side lacks.
+
+    Or has the messages elsewhere too, which were carried over after a repair had put fillers in their place.
+    """
+    if not each.lacking:  # of two records it is not known which is the right one
         parts = [None if part is None else part.at for part in (each.a, each.b)]
         return all(part is not None and part.kind == "record" for part in parts)
-    return len({part.side for part in each.lacking}) > 1
+    return any(part.side != name or _is_replaced(part) for part in each.lacking)
+
+
+def _is_replaced(part: LackingRange) -> bool:
+    return part.kind == "fillers" and part.carried is not None and part.carried.in_other > 0
+
+
+def _is_of_both(other: Operand, file: StoreFile, log: LogDifference) -> bool:
+    """Whether a file of `other` is of the log that both have in common.
+
+    Of logs that part, a message shows it that is the same in both, between what differs in the file and the
+    place where they part. Without one the damage, or the lack of files, may hide that they part there.
+    """
+    if log.diverged is None:
+        return True
+    low, high, parted = file.file_from_offset, file.end, log.diverged.start
+    unequal = [(each.start, each.stop) for each in log.ranges]
+    unequal += ((part.start, part.stop) for part in log.only if part.place == "inside")
+    last = max((stop for start, stop in unequal if start < high and low < stop), default=low)
+    return high <= parted and any(
+        isinstance(item, StoredMessage)
+        and not item.status
+        and start <= item.physical_offset < item.end <= stop
+        for start, stop in without([(last, parted)], sorted(unequal))
+        for item in log_items(other.store, Selection(from_offset=start, to_offset=stop))
+    )
 
 
 def _is_sound_in(side: Operand, start: int, stop: int, jobs: int) -> bool:
@@ -130,16 +174,15 @@ def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: Log
     layout = side.store.layout
     places = {file.file_from_offset: file.path for file in layout.commit_log}
     folder = layout.commit_log[0].path.parent
-    counts: list[int | None] = []
-    fillers = False
-    for found in log.ranges:
-        for each in found.lacking:
-            if each.side == name and any(_overlaps(file, [(each.start, each.stop)]) for file in files):
-                counts.append(each.messages)
-                fillers = fillers or bool(each.fillers)
-    for part in log.only:
-        if part.side != name and any(_overlaps(file, [(part.start, part.stop)]) for file in files):
-            counts.append(part.records if part.stop <= files[-1].end else None)
+    lacking = [each for found in log.ranges for each in found.lacking if each.side == name]
+    only = [part for part in log.only if part.side != name]
+    held: list[tuple[int, int, int | None]] = [(each.start, each.stop, each.messages) for each in lacking]
+    held += ((part.start, part.stop, part.records) for part in only)
+    parts = [part for part in held if any(_overlaps(file, [part[:2]]) for file in files)]
+    copied = [(file.file_from_offset, file.end) for file in files]
+    # Of a part that goes on in files that are not copied, the messages were not counted separately.
+    counts = [None if without([part[:2]], copied) else part[2] for part in parts]
     known = [count for count in counts if count is not None]
     pairs = tuple((file.path, places.get(file.file_from_offset, folder / file.path.name)) for file in files)
+    fillers = any(each.fillers and (each.start, each.stop, each.messages) in parts for each in lacking)
     return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, fillers)

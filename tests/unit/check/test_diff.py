@@ -184,7 +184,8 @@ def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None
         f"diverged     the logs part at {place}; each has records that the other lacks, ",
         f"             A has {place} to ", ", 1 record, stored ",
         f"             B has {place} to ", ", 2 records, stored ",
-        "verdict      The stores differ; their logs have diverged.\n",
+        "verdict      The stores differ; their logs have diverged. Less has to be carried over if B stays:"
+        " 1 message instead of 2.\n",
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "ahead" not in text and f"only B       {place}" not in text

@@ -279,7 +279,8 @@ def test_diff_recognises_the_fillers_of_recover(
     assert "two different records" not in out and "sound, a filler of rmqtool recover" in out
     assert "20 messages keep their queue offsets" in " ".join(out.split()) and "stay behind" not in out
     assert commands(out, "undo") == [f"rmqtool recover {root} --undo BACKUP"]
-    (line,) = commands(out, "run")
+    repair, line = commands(out, "run")
+    assert repair == f"rmqtool recover {root} --apply"
     dump, _, append = line.partition(" | ")
     assert shlex.split(append)[:3] == ["rmqtool", "append", str(root)]
     _, out, _ = run(capfd, *shlex.split(dump)[1:])
@@ -300,6 +301,7 @@ def test_diff_recognises_the_fillers_of_recover(
         assert f"; A has {count} of these 20 elsewhere, by unique key." in verdict(out)
         assert f": 20 messages: {count} already in A by unique key, {20 - count} only in B (" in out
         (line,) = commands(out, "run")
+        assert commands(out, "copy") == []  # it would bring the messages a second time
         dump = line.partition(" | ")[0]
 
 
