@@ -44,6 +44,7 @@ def verdict(found: Examination) -> Iterator[str]:
     numbers = (("warning", found.count("warning")), ("note", found.count("note")))
     counts = [counted(number, what) for what, number in numbers if number]
     errors = found.count("error")
+    back = next((each for each in found.diagnoses if each.name == _WENT_BACK), None)
     if any(each.name == LOG_MISSING for each in found.diagnoses):
         yield LOG_NOT_FOUND
     if found.config_lost:
@@ -57,8 +58,11 @@ def verdict(found: Examination) -> Iterator[str]:
     elif found.count("warning"):
         yield f"No error was found, but {' and '.join(counts)}."
     else:
-        what = "Nothing is damaged" if found.missed else "Nothing wrong was found"
+        what = "Nothing is damaged" if found.missed or back else "Nothing wrong was found"
         yield f"{what}{f' ({counts[0]})' if counts else ''}."
+    if back is not None:
+        groups, again = (counted(back.detail[f"{what}s"], what) for what in ("group", "message"))
+        yield f"Committed offsets of {groups} went back ({again} received again): see {back.name}."
     yield from missed_sentence(found.missed)
     yield from _start_sentence(found)
 
@@ -117,6 +121,8 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
 
 _ONLY_IN_FULL = frozenset({"read_ahead"})
 """Notes on the host that say the same of most hosts: in short they would hide what is new."""
+_WENT_BACK = "CF11"
+"""A note that is shown like a warning: the next write of consumerOffset.json makes it hard to undo."""
 _OF_TIMER = ("TM03", "TM04")
 """Losses of a timer, which no start of a broker shows in the log."""
 _PUT_BACK = ("CL20", "CL21")
@@ -150,7 +156,7 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
         yield from tail
         return
     unknown = ["", *_omissions_in_short(found)]
-    body = list(_worst(found, words, _LINES - len(head) - len(unknown) - len(tail)))
+    body = list(_worst(found, words, command, _LINES - len(head) - len(unknown) - len(tail)))
     yield from head
     yield from body
     if len(head) + len(body) + len(unknown) + len(tail) <= _LINES or last is None:
@@ -176,16 +182,17 @@ def _head(found: Examination) -> Iterator[str]:
         yield from _wrapped("disk", text)
 
 
-def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]:
+def _worst(found: Examination, words: Sequence[str], command: Command, room: int) -> Iterator[str]:
     """Yield the worst results in `room` lines: as many as fit, first what is wrong, then cost and cure.
 
     The others are named with a few words each.
     """
-    wrong = [each for each in found.diagnoses if each.severity != "note"]
-    parts = [_Parts(found, each, words) for each in wrong]
+    wrong = [each for each in found.diagnoses if each.severity != "note" or each.name == _WENT_BACK]
+    ordered = [*wrong, *(each for each in found.diagnoses if each not in wrong)]
+    parts = [_Parts(found, each, words, command) for each in wrong]
 
     def need() -> int:
-        rest = found.diagnoses[len(parts) :]
+        rest = ordered[len(parts) :]
         return sum(1 + len(list(part.lines())) for part in parts) + _lines_of_rest(rest)
 
     for part in parts[:1]:
@@ -206,7 +213,7 @@ def _worst(found: Examination, words: Sequence[str], room: int) -> Iterator[str]
                 left -= len(more)
                 part.chosen.add(name)
                 said.add(" ".join(more))
-    rest = found.diagnoses[len(parts) :]
+    rest = ordered[len(parts) :]
     if found.config_lost:
         rest = _with_config_as_one(rest)
     if any(each.severity == "error" for each in rest) and left < 1 and parts:
@@ -293,7 +300,7 @@ class _Parts:
     `is_cure_next`: the cure only describes the next command.
     """
 
-    def __init__(self, found: Examination, each: Diagnosis, words: Sequence[str]) -> None:
+    def __init__(self, found: Examination, each: Diagnosis, words: Sequence[str], command: Command) -> None:
         """`words` are those of the next command."""
         cure = _as_next(each, words).cure or ""
         self.chosen: set[str] = set()
@@ -302,6 +309,8 @@ class _Parts:
         self.what = list(_what(each))
         self.cost = list(_wrapped("cost", cost(found, each, in_short=True), indent=2))
         self.cure = list(_wrapped("do", cure, indent=2)) if cure else []
+        if each.name == _WENT_BACK:  # the next command is another one
+            self.cure += _run_lines(each, command)
 
     def lines(self) -> Iterator[str]:
         """Yield the chosen lines."""
@@ -331,6 +340,10 @@ def _block(found: Examination, each: Diagnosis, command: Command) -> Iterator[st
     yield from _wrapped("cost", cost(found, each), indent=2)
     if each.cure is not None:
         yield from _wrapped("do", each.cure, indent=2)
+    yield from _run_lines(each, command)
+
+
+def _run_lines(each: Diagnosis, command: Command) -> Iterator[str]:
     line = command(each.command)
     if line is not None:
         yield f"  {'run':<{_LABEL - 2}}{line}"

@@ -71,7 +71,7 @@ def reset_offset(
     many messages it skips (skipped_messages), and how many it receives in all (lag_messages). What a group
     receives again or skips is unknown, and blank, where its committed offset is lost. The previous file is
     backed up (rmqtool recover --undo restores it), and also becomes consumerOffset.json.bak, as with a
-    broker.
+    broker. If the old .bak has larger offsets than the file (CF11), a note says so.
 
     --group is required. A group is reset in all topics in which it has committed an offset, and in its
     retry topic, whose messages are copies of those that it failed to consume; --topic and --exclude-topic

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rmqtool.command_line import command_line
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingBlocks, note_times
 from rmqtool.commands.groups import Before, Only, with_groups
@@ -16,7 +17,7 @@ from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure,
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
-from rmqtool.problems import BY_CODE, Finding, Problem
+from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def verify(
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
+        texts += [*_went_back(opened, seen.problems)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
         texts += _next_texts(
             opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded,
@@ -304,6 +306,14 @@ def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
         count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
         line = store.command("dump", "--tag", TAG, "--fields", FIELDS)
         yield f"{counted(count, 'filler')} of recover in {topics}, for lost messages: {line}"
+
+
+def _went_back(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:
+    """Yield the command line that puts committed offsets back that went back, if the store is local."""
+    from rmqtool.read.offsets_back import bak_words
+
+    if "CF11" in present and opened.is_local:
+        yield f"{IF_NOT_RESET}, put the offsets of the .bak back: {command_line(*bak_words(opened))}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

@@ -26,6 +26,10 @@ OFFSETS_LOST = "rmqtoolOffsetsLost"
 """A field of consumerOffset.json: its offsets were set after those of all groups were lost.
 
 A broker ignores it, and writes the file without it."""
+OFFSETS_SET_BACK = "rmqtoolOffsetsSetBack"
+"""A field of consumerOffset.json: rmqtool has set offsets back, so its .bak has larger ones on purpose.
+
+A broker ignores it, and writes the file without it."""
 DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32), as the offsets of one group in one topic
 
 
@@ -106,7 +110,8 @@ def with_consumer_offsets(
     On 5.x the version counts one change, and keeps its time. `is_known`: whether the broker is known to be of
     `dialect`. Otherwise queue ids are quoted, which brokers of every version accept, and a new file has no
     version: so its text does not show a version that was only assumed. `are_lost`: note that the offsets of
-    all other groups are lost (`OFFSETS_LOST`).
+    all other groups are lost (`OFFSETS_LOST`). If an
+    offset becomes a smaller one, that is noted too (`OFFSETS_SET_BACK`).
 
     Raises:
         FormatError: the table is not a JSON object, or a value of the version has the wrong type.
@@ -123,16 +128,29 @@ def with_consumer_offsets(
             for key, value in before.items()
         }
         new[name] = put_all(plain, dict(of_queues.items()), DELAY_BUCKETS)
+    committed = config_json.consumer_offsets(document)
+    is_back = any(
+        offset < committed.get(key, {}).get(queue_id, offset)
+        for key, of_queues in offsets.items()
+        for queue_id, offset in of_queues.items()
+    )
     table = put_all(table, new, OFFSET_BUCKETS)
     if not is_known:
         table = {name: {str(key): value for key, value in each.items()} for name, each in table.items()}
     changed = _with(document, "offsetTable", table)
     if are_lost:
         changed = _with(changed, OFFSETS_LOST, True)
+    if is_back:
+        changed = with_offsets_set_back(changed)
     if dialect == "4.9" or not (is_known or "dataVersion" in document):
         return changed
     found = config_json.data_version(document)
     return with_next_version(changed, dialect, 0 if found is None else found.timestamp)
+
+
+def with_offsets_set_back(document: Document) -> Document:
+    """consumerOffset.json with the note that rmqtool has set offsets back (`OFFSETS_SET_BACK`)."""
+    return _with(document, OFFSETS_SET_BACK, True)
 
 
 def with_next_version(document: Document, dialect: Dialect, now_ms: int, *, changes: int = 1) -> Document:

@@ -610,7 +610,7 @@ def filled(line: str, width: int | None) -> list[str]:
     """
     label, text = line[:LABEL_WIDTH], line[LABEL_WIDTH:]
     is_labelled = label.endswith(" ") and text and not text.startswith(" ")
-    is_command = label.strip() in _COMMANDS or text.startswith("rmqtool ")
+    is_command = label.strip().partition("  ")[0] in _COMMANDS or text.startswith("rmqtool ")
     if width is None or len(line) <= width or not is_labelled or is_command:
         return [line]
     from textwrap import wrap

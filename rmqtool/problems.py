@@ -130,6 +130,8 @@ NEEDS_STORE = "a repair needs the whole store"
 """What to do about damage of a part of a store that a command repairs."""
 _COPY = "copy the file to config/ from a backup, from the host that the store came from, or from a slave"
 COPY_CONFIG = f"while the broker is stopped, {_COPY}; a slave gets it from its master every 10 s with 4.9, every minute with 5.x"
+IF_NOT_RESET = "if nobody reset them, while the broker is stopped"
+OR_SINGLE_GROUPS = "rmqtool reset-offset sets those of single groups"
 _LEDGER_STOP = "if it is in the newest three files, the next start ends the log here and all later entries are lost; otherwise the broker does not detect it"
 _OUT_OF_LEDGER = (
     "copy the folder dledger-SELFID from a replica that is sound, while the broker is stopped; without one,"
@@ -330,6 +332,11 @@ PROBLEMS: tuple[Problem, ...] = (
             COPY_CONFIG + "; without one, create the named groups with mqadmin updateSubGroup (rmqtool verify STORE --json names all)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
     Problem("CF10", "offsets replaced", "warning", "consumerOffset.json has a larger version than the committed offsets in RocksDB, which are others",
             "takes the offsets of the file alone; groups that only RocksDB has begin at their consumeFromWhere", "move consumerOffset.json and its .bak away while the broker is stopped, unless the file is newer", "RocksDBConsumerOffsetManager#merge, ConsumerOffsetManager#decode"),
+    Problem("CF11", "offsets went back", "note", "committed offsets are behind those of consumerOffset.json.bak, which a broker wrote 5 s earlier:"
+            " they were reset shortly before the stop, or the file was restored or edited since",
+            "starts; the groups receive messages again that they had consumed",
+            f"{IF_NOT_RESET}, cp -p STORE/config/consumerOffset.json.bak STORE/config/consumerOffset.json; {OR_SINGLE_GROUPS}",
+            "ConfigManager#persist, ConsumerOffsetManager#queryOffset"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),

@@ -26,6 +26,7 @@ __all__ = [
     "lookup_request",
     "lost_config",
     "messages",
+    "offsets_back",
     "op_records",
     "past_end",
     "pushed",

@@ -32,6 +32,7 @@ from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.consumer_offsets import Offsets, offsets_are_lost
 from rmqtool.read.known_topics import queues_by_topic
 from rmqtool.read.lost_config import CONSUMER_OFFSETS, by_length, is_group_of_brokers, known_groups
+from rmqtool.read.offsets_back import offsets_that_went_back, what_went_back
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -229,6 +230,10 @@ def plan(store: Store, request: Request) -> Planned:
         )
         document, are_lost = {}, True
     committed = _committed(document, folder / CONSUMER_OFFSETS)
+    if behind := offsets_that_went_back(store):
+        warnings.append(
+            f"{what_went_back(behind)} (CF11): --apply replaces this file, and the backup keeps it"
+        )
     queues = queues_by_topic(layout)
     known = known_groups(layout, queues)
     pairs = _pairs(store, request, committed, queues, known)

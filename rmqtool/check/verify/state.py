@@ -2,7 +2,7 @@
 
 checkpoint  its size, whether it is newer than the log, and the abort file
 config      every JSON file and its .bak by the broker's rule; topics, committed and delay offsets
-            against what the log and the queues hold
+            against what the log and the queues hold; committed offsets against those of the .bak
 
 Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 section 15.3.
 """
@@ -23,6 +23,7 @@ from rmqtool.formats.config_json import TopicConfig
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics
+from rmqtool.read.offsets_back import went_back_finding
 from rmqtool.storage.config_files import CONFIG_FILES
 from rmqtool.storage.open_files import reading
 
@@ -113,6 +114,8 @@ class ConfigCheck:
             found += _consumer_offsets(self.context, self.documents)
             found += _delay_offsets(self.context, self.documents)
             found += lost_config(self.context.layout, self.context.topics)
+            if not self.context.live:
+                found += went_back_finding(self.context.store)
         lost = {each.path for each in found if each.problem.code in _LOST}
         yield from (each for each in self._found if each.problem.code != "CF02" or each.path not in lost)
         yield from found

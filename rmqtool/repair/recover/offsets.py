@@ -194,7 +194,7 @@ def _consumers(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
     for name, queues in resolve(document).get("offsetTable", {}).items():
         topic, _, group = str(name).partition(config_json.TOPIC_GROUP_SEPARATOR)
         table[name] = dict(_moved(queues, topic, group, beyond, changes))
-    return changes, {**document, "offsetTable": table}
+    return changes, config_change.with_offsets_set_back({**document, "offsetTable": table})
 
 
 def _moved(

@@ -19,6 +19,8 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 CERTAINTIES: tuple[Certainty, ...] = ("certain", "likely", "possible")
 STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
+WENT_BACK = "CF11"
+"""A note with a cure: committed offsets went back, on purpose or not."""
 PATHS_MAX = 5
 """Paths of one diagnosis."""
 OFFSETS_MAX = 20

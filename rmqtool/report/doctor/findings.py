@@ -6,9 +6,27 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats.filler import FIELDS, TAG
-from rmqtool.problems import BY_CODE, LEDGER_CURE, NEEDS_STORE, OF_CONFIG_PAGE, Finding, leaves_ledger
+from rmqtool.problems import (
+    BY_CODE,
+    IF_NOT_RESET,
+    LEDGER_CURE,
+    NEEDS_STORE,
+    OF_CONFIG_PAGE,
+    OR_SINGLE_GROUPS,
+    Finding,
+    leaves_ledger,
+)
+from rmqtool.read.offsets_back import bak_words
 from rmqtool.read.store import Store
-from rmqtool.report.doctor.diagnosis import OFFSETS_MAX, PATHS_MAX, STORE, Diagnosis, Severity
+from rmqtool.report.doctor.diagnosis import (
+    OFFSETS_MAX,
+    PATHS_MAX,
+    STORE,
+    WENT_BACK,
+    Certainty,
+    Diagnosis,
+    Severity,
+)
 
 _OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
 """Errors that only queries by key suffer from: consumers receive everything."""
@@ -39,17 +57,19 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         reason = _facts(first)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
+        if code == WENT_BACK and repair.is_local:  # no damage, but a person decides what it means
+            cure, command = f"{IF_NOT_RESET}, put the .bak back; {OR_SINGLE_GROUPS}", bak_words(store)
         if code == "CL13" and first.physical_offset is not None:
             command = ("rmqtool", "dump", STORE, "--explain", str(first.physical_offset))
         yield Diagnosis(
             name=code,
             severity=_severity(first),
-            certainty="likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain",
+            certainty=_certainty(code, is_live=is_live),
             path=first.path,
             message=message,
             cost=problem.reaction,
-            cure=cure if problem.severity != "note" else None,
-            command=command if problem.severity != "note" else (),
+            cure=cure if problem.severity != "note" or code == WENT_BACK else None,
+            command=command if problem.severity != "note" or code == WENT_BACK else (),
             count=len(found),
             paths=tuple(dict.fromkeys(each.path for each in found))[:PATHS_MAX],
             physical_offsets=tuple(sorted(_places(found)))[:OFFSETS_MAX],
@@ -99,6 +119,12 @@ def _severity(found: Finding) -> Severity:
     if severity == "note" or (code == "UN01" and found.detail["what"] != "commit log"):
         return "note"
     return "error" if severity == "error" and code not in _OF_QUERIES else "warning"
+
+
+def _certainty(code: str, *, is_live: bool) -> Certainty:
+    if code == WENT_BACK:
+        return "possible"
+    return "likely" if code in _INFERRED or (is_live and code[:2] in _OF_PARTS) else "certain"
 
 
 def _of_log(codes: Iterable[str]) -> set[str]:

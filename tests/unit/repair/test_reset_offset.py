@@ -84,7 +84,9 @@ def test_set_and_undone(
     ]
     assert offsets(root) == before | {(TOPIC, GROUP): {row["queue_id"]: row["new_offset"] for row in done}}
     assert (root / f"{FILE}.bak").read_bytes() == text
-    assert (root / FILE).read_bytes().count(b"\n") == text.count(b"\n")  # the same JSON writer
+    is_back = any(row["again_messages"] for row in done)  # noted in a field of its own
+    assert (b'"rmqtoolOffsetsSetBack":true' in (root / FILE).read_bytes()) == is_back
+    assert (root / FILE).read_bytes().count(b"\n") == text.count(b"\n") + is_back  # the same JSON writer
     assert run(capsys, *chosen, "--apply")[:2] == (0, [row | {"state": "unchanged"} for row in _again(done)])
     assert main(["recover", str(root), "--undo", str(backup)]) == 0
     assert tree_digest(root) == digest
