@@ -123,6 +123,8 @@ _ONLY_IN_FULL = frozenset({"read_ahead"})
 """Notes on the host that say the same of most hosts: in short they would hide what is new."""
 _WENT_BACK = "CF11"
 """A note that is shown like a warning: the next write of consumerOffset.json makes it hard to undo."""
+_IN_VERDICT = frozenset({"start_leaves_messages"})
+"""Named by the verdict already: in short, its lines are for what other warnings cost."""
 _OF_TIMER = ("TM03", "TM04")
 """Losses of a timer, which no start of a broker shows in the log."""
 _PUT_BACK = ("CL20", "CL21")
@@ -139,10 +141,11 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
     """
     from rmqtool.report.doctor.diagnosis import next_words
 
-    if not everything:
-        found = replace(found, diagnoses=[each for each in found.diagnoses if each.name not in _ONLY_IN_FULL])
     words = next_words(found)
     head, tail = list(_head(found)), []
+    hidden = [] if everything else [each.name for each in found.diagnoses if each.name in _ONLY_IN_FULL]
+    if hidden:
+        found = replace(found, diagnoses=[each for each in found.diagnoses if each.name not in hidden])
     last = command(words)
     if last is not None:
         tail = ["", *next_lines(last, _LABEL)]
@@ -157,6 +160,8 @@ def lines(found: Examination, command: Command, *, everything: bool) -> Iterator
         return
     unknown = ["", *_omissions_in_short(found)]
     body = list(_worst(found, words, command, _LINES - len(head) - len(unknown) - len(tail)))
+    if hidden and len(head) + len(body) + len(unknown) + len(tail) + 2 <= _LINES:
+        body += ["", f"{'also':<{_LABEL}}{', '.join(hidden)}: rmqtool doctor --all shows it in full"]
     yield from head
     yield from body
     if len(head) + len(body) + len(unknown) + len(tail) <= _LINES or last is None:
@@ -188,7 +193,11 @@ def _worst(found: Examination, words: Sequence[str], command: Command, room: int
     The others are named with a few words each.
     """
     wrong = [each for each in found.diagnoses if each.severity != "note" or each.name == _WENT_BACK]
-    ordered = [*wrong, *(each for each in found.diagnoses if each not in wrong)]
+    starts = _own_starts(found)
+    if len(wrong) > 1 and starts and all(start.prediction is not None for start in starts):
+        wrong = [wrong[0], *(each for each in wrong[1:] if each.name not in _IN_VERDICT)]
+    notes = (each for each in found.diagnoses if each.severity == "note" and each.name != _WENT_BACK)
+    ordered = [*wrong, *notes]
     parts = [_Parts(found, each, words, command) for each in wrong]
 
     def need() -> int:
@@ -237,6 +246,7 @@ def _with_config_as_one(rest: Sequence[Diagnosis]) -> list[Diagnosis]:
 
 
 _FEW_WORDS = 66
+_COST_WORDS = 62  # what remains of a line after its label
 
 
 def _lines_of_rest(rest: Sequence[Diagnosis]) -> int:
@@ -272,14 +282,15 @@ def _rest_lines(found: Examination, rest: Sequence[Diagnosis], room: int) -> Ite
         yield f"{label:<{_LABEL}}{_ended(f'{severity}{each.name}{count}: {message}', _FEW_WORDS)}"
         label = ""
         if each.severity == "error" and has_room:
-            yield f"{label:<{_LABEL}}{_ended(f'  cost: {cost(found, each, in_short=True)}', _FEW_WORDS)}"
+            yield f"{label:<{_LABEL}}  cost: {_clauses(cost(found, each, in_short=True), _COST_WORDS)}"
     more = rest[len(named) :]
     if more:
         text = ", ".join(map(_named, more))
         if len(text) > _FEW_WORDS:  # the codes come before what they stand for
             text = _ended(", ".join(each.name for each in more), _FEW_WORDS)
         yield f"{label:<{_LABEL}}{text}"
-    yield f"{'':<{_LABEL}}rmqtool doctor --all shows {'it' if len(rest) == 1 else 'them'} in full"
+    is_one = len(rest) == 1 and ", " not in rest[0].name
+    yield f"{'':<{_LABEL}}rmqtool doctor --all shows {'it' if is_one else 'them'} in full"
 
 
 def _named(each: Diagnosis) -> str:
@@ -292,6 +303,14 @@ def _ended(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return f"{text[: width - 1].rpartition(' ')[0] or text[: width - 1]}…"
+
+
+def _clauses(text: str, width: int) -> str:
+    """Return `text`; if it is longer than `width`, its first clauses, or of a longer one its first words."""
+    if len(text) <= width:
+        return text
+    ends = [number for number in range(width) if text.startswith(("; ", ", ", " (", ": "), number)]
+    return text[: ends[-1]] if ends else _ended(text, width)
 
 
 class _Parts:

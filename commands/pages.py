@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rmqtool.formats.parts import Part as FormatPart
     from rmqtool.message.columns import Column
     from rmqtool.problems import Problem
+    from rmqtool.report.doctor.names import Named
 
 PROGRAM = "rmqtool"
 LITERAL_WIDTH = 78  # of lines that are shown as they are: a terminal has 80 columns, pages are indented
@@ -432,6 +433,7 @@ def _field_rows(fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
 
 def _problems_sections() -> Iterator[Section]:
     from rmqtool.problems import PROBLEMS
+    from rmqtool.report.doctor.names import NAMES
 
     areas: dict[str, list[Problem]] = {}
     for problem in PROBLEMS:
@@ -439,6 +441,16 @@ def _problems_sections() -> Iterator[Section]:
     yield section("Description", Paragraph(_PROBLEMS_TEXT))
     for area, problems in areas.items():
         yield section(area, *map(_problem, problems))
+    yield section("Names of rmqtool doctor", *map(_named, NAMES.values()))
+
+
+def _named(named: Named) -> Entry:
+    return entry(
+        f"`{named.name}` ({named.severity})",
+        _sentence(named.message),
+        f"Cost: {named.cost}.",
+        f"Do: {named.cure}.",
+    )
 
 
 def _problem(problem: Problem) -> Entry:

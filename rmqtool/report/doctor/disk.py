@@ -70,7 +70,7 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
 def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:
     """The disk is above one of the broker's limits."""
     used = f"the disk of the commit log is {ratio:.0%} full"
-    cure = "shows which files expire, who would miss their messages, and frees space"
+    cure = "rmqtool expire shows which files expire, who would miss their messages, and frees space"
     command = ("rmqtool", "expire", STORE)
     detail = {"used_ratio": ratio}
     if ratio > settings.warning_ratio:
@@ -107,6 +107,6 @@ def _fills(path: str, forecast: Forecast, settings: Settings, certainty: Certain
         f" {format_duration(refused)}; it has room for {fit:.0f} h of messages, and the broker wants to keep"
         f" {settings.reserved_hours} h (fileReservedTime)",
         f"the broker deletes files before they expire: groups that lag more than {fit:.0f} h miss messages",
-        "shows what expires and when each limit is reached", ("rmqtool", "expire", STORE),
+        "rmqtool expire shows what expires and when each limit is reached", ("rmqtool", "expire", STORE),
         detail={"refused_after_ms": refused, "hours_that_fit": fit},
     )  # fmt: skip

@@ -295,7 +295,8 @@ def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
             "expired_unread", "note", "certain", "consumequeue",
             f"{total} messages expired before a group read them: the log begins at {start}",
             "these groups never receive them",
-            "shows by group how many; keep files longer (fileReservedTime), or make the consumers faster",
+            "rmqtool stats shows by group how many; keep files longer (fileReservedTime), or make the"
+            " consumers faster",
             ("rmqtool", "stats", STORE, "--by", "group"),
             detail={"messages": total, "groups": dict(sorted(missed.items()))},
         )  # fmt: skip

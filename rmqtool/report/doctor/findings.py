@@ -86,7 +86,7 @@ def _queues_gone(found: Collection[Finding]) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "queues_missing", "warning", "certain", "consumequeue", f"consumequeue is missing: {text}",
             "consumers receive nothing until the queues are made again",
-            "makes them again; no file shows their size: name the broker.conf if it sets"
+            "rmqtool recover makes them again; no file shows their size: name the broker.conf if it sets"
             " mappedFileSizeConsumeQueue (--broker-conf)",
             ("rmqtool", "recover", STORE),
             count=queues, paths=tuple(each.path for each in found)[:PATHS_MAX],
@@ -172,7 +172,7 @@ def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "fillers", "note", "certain", "commitlog", text,
             "each stands for a lost message; consumers that subscribe to * receive it",
-            "lists them; consumers ignore messages with this tag",
+            "the line below lists them; consumers should ignore messages with this tag",
             ("rmqtool", "dump", STORE, "--tag", TAG, "--fields", FIELDS),
             detail={"fillers": count, "topics": dict(sorted(fillers.items()))},
         )  # fmt: skip

@@ -214,7 +214,8 @@ def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
             "swapping", "warning" if host.broker_swap_bytes else "note", certainty,
             "/proc/sys/vm/swappiness",
             f"{format_size(swapped)} {whose} are swapped out, and vm.swappiness is {host.swappiness}",
-            "pauses of the broker: its heap comes back from the disk", "keeps the heap in memory",
+            "pauses of the broker: its heap comes back from the disk",
+            "the line below keeps the heap in memory",
             ("sysctl", "-w", "vm.swappiness=1"),
             detail={"swapped_bytes": swapped, "swappiness": host.swappiness},
         )  # fmt: skip
@@ -279,7 +280,8 @@ def _of_limits(store: Store, host: Host, certainty: Certainty) -> Iterator[Diagn
             "maps", "error" if files > host.maps_max else "warning", certainty,
             "/proc/sys/vm/max_map_count",
             f"the store has {files} files, and a process may map {host.maps_max}",
-            "the broker ends with 'Map failed' when it opens or creates a file", "raises the limit",
+            "the broker ends with 'Map failed' when it opens or creates a file",
+            "the line below raises the limit",
             ("sysctl", "-w", "vm.max_map_count=655360"), detail={"files": files, "maps_max": host.maps_max},
         )  # fmt: skip
     if conf is None or host.memory_lock_bytes is None or not conf.flag("transientStorePoolEnable"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.errors import EXIT_OK
+from rmqtool.errors import EXIT_OK, EXIT_USAGE
 from rmqtool.problems import PROBLEMS
+from rmqtool.report import doctor
+from rmqtool.report.doctor.names import NAMES
 
 _SOURCE = re.compile(r"(?:[A-Z]\w+(?:\.[A-Z]\w+)?(?:#\w+)?|#\w+)(?:, |$)|rmqtool-?\w*\(\d\)(?:, [A-Z ]+)?$")
 
@@ -25,6 +28,23 @@ def test_every_code_fits_80_columns(
     for each in PROBLEMS:
         for text in (each.message, each.broker, each.remedy or "none", each.source):
             assert " ".join(text.split()) in words, each.code
+
+
+def test_names_of_doctor_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that a result can have besides codes, with cost and cure; a wrong name is told the nearest."""
+    sources = [path.read_text() for path in Path(next(iter(doctor.__path__))).glob("*.py")]
+    made = re.compile(r'(?:Diagnosis\(\s*|yield )"([a-z_]+)", ')
+    given = {name for source in sources for name in made.findall(source)}
+    assert given == NAMES.keys() >= {"start_fails", "expired_unread", "read_ahead", "queues_missing"}
+    assert main(["problems", *sorted(given)]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80 and len(re.findall(r"^cost  ", out, re.M)) == len(given)
+    words = " ".join(out.split())
+    for each in NAMES.values():
+        assert f"problem {each.name} " in words and each.message in words
+        assert f"cost {each.cost} do {each.cure} source rmqtool-doctor(1)" in words
+    assert main(["problems", "start_fail"]) == EXIT_USAGE
+    assert "nearest: start_fails" in capsys.readouterr().err
 
 
 def test_what_rebuild_repairs_recover_repairs_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_a_lost_folder_comes_first(
     )
     _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
     assert " ".join(out.split()).startswith(f"verdict {begins} Act now") and len(out.splitlines()) <= 23
-    assert ": the lost files of config/\n" in out
+    assert ": the lost files of config/\n          rmqtool doctor --all shows them in full\n" in out
     _, _, err = run(capsys, "verify", root, "--format", "jsonl")
     assert next(line for line in err.splitlines() if "config/ is" in line) == begins
     _, out, _ = run(capsys, "info", root, "--format", "text")
