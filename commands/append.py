@@ -195,8 +195,8 @@ class AppendOptions(Group):
             "--skip-rows",
             metavar="N",
             min=0,
-            help="Skip the rows up to number N of the input, to continue after a bad row. Rows are"
-            " numbered as in errors: in JSON lines by line, in CSV the header is row 1.",
+            help="Skip rows 1 to N of the input, to continue after the bad row N. Rows have the numbers that"
+            " error messages show: the line in JSON lines; in CSV the header is row 1.",
         ),
     ] = 0
     ignore_unknown: Annotated[

@@ -87,10 +87,11 @@ def copy(
 
     The broker's system topics are copied only if --topic gives their full name. Delayed messages of
     SCHEDULE_TOPIC_XXXX and timer messages of rmq_sys_wheel_timer are due again in the copy, because the
-    offsets of delivery (delayOffset.json) are not copied; recover --apply on the copy makes them again. If
-    some of them still wait and are left out, a note counts them, and shows the line that takes them along.
-    Half messages, op records and consumer offsets are never copied. Damaged records are skipped and
-    reported. Records whose only damage is in their properties (CL13) are reported and copied unchanged.
+    offsets of delivery (delayOffset.json) are not copied; recover --apply on the copy writes delayOffset.json
+    again. If some of these messages still wait and are left out, a note counts them, and shows the line that
+    takes them along. Half messages, op records and consumer offsets are never copied. Damaged records are
+    skipped and reported. Records whose only damage is in their properties (CL13) are reported and copied
+    unchanged.
     left_out counts the selected messages that are not copied: left_out_damaged (a damaged range that no
     queue refers to counts as one message), left_out_refused (a broker would reject them), left_out_fillers
     (fillers of recover, which stand for lost messages: they keep queue offsets, and the copy has new ones),

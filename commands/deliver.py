@@ -79,7 +79,7 @@ def deliver(
     If delayOffset.json cannot be parsed, or it and its .bak are missing, a broker delivers every stored
     message again. --apply is refused then. Without it the plan counts every message as not delivered, and
     standard error shows how many of the messages that are due have a copy in the log already. If the
-    files are missing, --force delivers all of them.
+    files are missing, --force delivers every stored message.
 
     The column state says due or delivered, or names the reason why a message is not delivered.
 

@@ -98,10 +98,10 @@ def doctor(
     one command to run next. The text usually fits 80 columns and 24 lines; --all shows all results in full.
     Nothing is changed, and a broker may be using the store.
 
-    Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 3 when something
-    could not be read or is stored in a form rmqtool cannot read; 4 when the file of --output would lie in the
-    store, or something other than a plain file has its name. With --nagios: 0 OK, 1 WARNING, 2 CRITICAL,
-    3 UNKNOWN.
+    Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 2 for a usage
+    error; 3 when something could not be read or is stored in a form rmqtool cannot read; 4 when the file of
+    --output would lie in the store, or something other than a plain file has its name. With --nagios: 0 OK,
+    1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:
         raise UsageError("--nagios, --prometheus, --json and --format exclude each other")

@@ -116,12 +116,12 @@ def expire(
     r"""Show which files expire and who needs them; delete them.
 
     A broker deletes log files last modified at least fileReservedTime hours ago: during the hours of
-    deleteWhen, and at any hour if disk usage exceeds diskMaxUsedSpaceRatio (never below 10 or above 95).
-    Above 85 % it deletes files of any age; above 90 % it also refuses messages. It deletes the oldest
-    files first, ten every ten seconds, stops at the first file that it keeps, and never deletes the last
-    one. If the broker still reads from the first file, it tries again every two minutes. It deletes a
-    queue or index file when everything in it refers to offsets before the log's new start. Settings come
-    from --broker-conf; the hours of deleteWhen are in the zone of --tz. A broker deletes in several
+    deleteWhen, and at any hour if disk usage exceeds diskMaxUsedSpaceRatio (a broker treats values below 10
+    as 10 and above 95 as 95). Above 85 % it deletes files of any age; above 90 % it also refuses messages. It
+    deletes the oldest files first, ten every ten seconds, stops at the first file that it keeps, and never
+    deletes the last one. If the first file is still being read, the broker tries again every two minutes. It
+    deletes a queue or index file when everything in it refers to offsets before the log's new start. Settings
+    come from --broker-conf; the hours of deleteWhen are in the zone of --tz. A broker deletes in several
     passes. The plan shows all of them; the column pass has the number.
 
     The plan also shows, under what if, what the broker would delete at the next hour of deleteWhen, and if

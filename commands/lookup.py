@@ -188,6 +188,16 @@ class LookupOptions(Group):
             help="With --time: answer as this broker version. Default: the version that used the store last.",
         ),
     ] = None
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep",
+            metavar="PATTERN",
+            help="With a key, id, tag or offset: include only messages whose body, once decompressed, matches"
+            " this Python regular expression anywhere; (?i) at its start ignores case. To search all bodies,"
+            " use rmqtool dump --grep.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """Return the search terms by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
@@ -205,7 +215,7 @@ def lookup(
     *,
     store: options.StoreOptions,
     sought: LookupOptions,
-    selected: Annotated[options.SelectionOptions, Only("topic queue since until grep")],
+    selected: Annotated[options.SelectionOptions, Only("topic queue since until")],
     max_: Max = None,
     scan: Scan = "auto",
     explain: Explain = False,
@@ -241,7 +251,7 @@ def lookup(
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
     rmqtool cannot read; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    selection = selected.but(limit=max_).selection(shown.tz)
+    selection = (selected := selected.but(limit=max_, grep=sought.grep)).selection(shown.tz)
     writer = shown.writer(grep=selection.grep)
     given = sought.given()
     if writer.fields and "help" in writer.fields:
@@ -249,7 +259,7 @@ def lookup(
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
-    kind = _kind(given, store, selected.but(limit=max_).words(), shown.words({"tz"}))
+    kind = _kind(given, store, selected.words(), shown.words({"tz"}))
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):

@@ -118,8 +118,8 @@ Brokers = Annotated[
         "--broker",
         metavar=METAVAR,
         parser=parse_broker,
-        help="Predict the start of this broker version, 4.9 or later (repeatable). The repair itself is made"
-        " for the version of --profile.",
+        help="Predict the start of this broker version (repeatable). The repair itself is made for the"
+        " version of --profile.",
     ),
 ]
 CreateTopic = Annotated[

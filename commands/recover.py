@@ -94,8 +94,11 @@ def recover(
     File sizes are detected from existing files. If all queues or the index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
-    files. Sound queues keep their times of delivery; for the others the delay of each level comes from
-    --broker-conf, else from other messages of that level, and the plan counts those that get the default.
+    files.
+
+    Delayed messages: sound queues keep their delivery times. In a rebuilt queue the delay of a level comes
+    from --broker-conf, or else from other messages of that level, or else from the default; the plan counts
+    the messages that get the default.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was

@@ -79,9 +79,10 @@ def reset_offset(
     that has no offset in a topic yet gets one only if the group and the topic are both named without
     wildcards. Do that when the committed offsets are lost: name each group with its topics. --group '*'
     then prints a command for each group whose retry messages show what it consumes, and names the groups
-    for which nothing shows it. The retry topic of a group without any offset is reset too. The new file
-    records that the offsets of all other groups are lost. Until a broker starts, verify and doctor
-    therefore report each group that has none (CF08).
+    for which nothing shows it. The retry topic of a group without any offset is reset too. If
+    consumerOffset.json is lost, the command writes a new one, which records that the offsets of all other
+    groups are lost. Until a broker starts, verify and doctor therefore report each group that has none
+    (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that

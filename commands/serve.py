@@ -146,7 +146,7 @@ def serve(
 
     On a terminal a line shows connections, groups and rates.
 
-    It checks neither users nor permissions. POP consumers and the gRPC protocol are not served. An offset
+    serve checks neither users nor permissions. POP consumers and the gRPC protocol are not served. An offset
     message id holds the address of the old broker: mqadmin can look it up only if serve has that address.
 
     Exits with 0 when stopped by SIGINT, SIGTERM or SIGHUP; 1 if records were left out; 2 for a usage error,

@@ -85,8 +85,9 @@ def verify(
     and five in the index, and how many more there are; other formats show all. On a terminal long text opens
     in a pager (PAGER); the summary follows when you leave it.
 
-    Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 3 when something
-    could not be read or is stored in a form rmqtool cannot read. Notes are normal, for example after a crash.
+    Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 2 for a usage
+    error; 3 when something could not be read or is stored in a form rmqtool cannot read. Notes are normal,
+    for example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report
     from rmqtool.check.verify import verify as run

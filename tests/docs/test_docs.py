@@ -141,6 +141,7 @@ IN_THEIR_OWN_WORDS = {
     "--format", "--tag", "--key", "--uniq-key", "--explain", "--raw", "--output", "--output-format", "--body",
     "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--reserve", "--partition-by", "store",
     "--last", "--queues", "--from", "--until", "--once", "--controller", "--force", "--archive", "--group",
+    "--grep",
 }  # fmt: skip
 
 
