@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.commands.verdicts import GROUP_STATES, PASSED_MEANS, is_unreached
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.index.index_file import DOUBTED_SLOT, OF_SLOTS
 from rmqtool.output import Output
 from rmqtool.read.hits import NamesLeft
 from rmqtool.terminal import counted
@@ -253,7 +254,11 @@ def index_texts(looked: SearchReport) -> Iterable[str]:
         chains.setdefault(name, []).append((why, entry))
     for name, ((why, entry), *others) in chains.items():
         more = f"; {counted(len(others), 'more error')}" if others else ""
-        yield f"{name} is damaged: a hash chain {why} (entry {entry}){more}"
+        number = f"{'slot' if why in OF_SLOTS else 'entry'} {entry}"
+        if why == DOUBTED_SLOT and all(other == why for other, _ in others):
+            yield f"{name} may have lost slots: {number} and those next to it are empty; see rmqtool verify"
+        else:
+            yield f"{name} is damaged: a hash chain {why} ({number}){more}"
 
 
 def missing_text(request: Request, names: Sequence[str]) -> str:

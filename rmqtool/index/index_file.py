@@ -9,8 +9,8 @@ size of the file, and loads neither numpy nor compiled code. `many` follows the 
 in compiled code and reads the used part of the file for that. A test holds the two together.
 
 Every number that comes from the file is checked: a chain goes to smaller and smaller entry numbers, so it
-ends even if the file is damaged. An empty slot is doubted: where a page of slots was lost, every chain in
-it seems to have no entry.
+ends even if the file is damaged. An empty slot is doubted (`_why_empty`): where a page of slots was
+lost, every chain in it seems to have no entry.
 
 Source: IndexFile#selectPhyOffset, IndexService#load; spec 01 sections 6.1 and 6.3.
 """
@@ -39,6 +39,11 @@ Broken = Callable[[str, int], None]
 """Called with the reason why a chain cannot be followed further, and the number of the entry."""
 
 PAST_END = "points past the end of the file"
+LOST_SLOT = "has lost its slot"
+DOUBTED_SLOT = "may have lost its slot"
+NOT_ALL_ENTRIES = "does not reach all of its entries"
+OF_SLOTS = (LOST_SLOT, DOUBTED_SLOT, NOT_ALL_ENTRIES)
+"""Reasons that come with the number of the slot instead."""
 _BLOCK = 1 << 18  # entries or slots that are read together: bounds the memory
 _EXAMPLES = 3
 _SECTOR, _PAGE = 512, 4096  # what a disk, or a power failure, loses at once
@@ -48,6 +53,7 @@ _SMALL = 1 << 18  # bytes of entries up to which all of them are read in every l
 _ROOM = 1 << 16
 _WINDOW_SLOTS, _WINDOW_ENTRIES = (((4 << 20) - 1) // size for size in (index.SLOT_SIZE, index.ENTRY_SIZE))
 """Slots, and entries, that are read together for many keys: less than `cold_reads` reads in advance."""
+_NO_ENTRY = bytes(index.ENTRY_SIZE)
 _TAIL = 64  # entries that are read together where those of the newest record are counted
 
 
@@ -204,8 +210,9 @@ class IndexFile:
         record of another file, and where a small file has more entries than the chain.
         """
         slot = key_hash % self.shape.slots
-        if not self.slot_value(slot) and self._has_lost(slot, key_hash):
-            broken("has lost its slot", slot)
+        why = None if self.slot_value(slot) else self._why_empty(slot, key_hash)
+        if why is not None:
+            broken(why, slot)
             return
         reached = 0
         for number, entry in self.chain(slot, broken):
@@ -219,20 +226,37 @@ class IndexFile:
                 broken("reaches an entry of another slot", number)
                 return
         if self.is_small and reached < sum(1 for _ in _places(self._first_entries, key_hash)):
-            broken("does not reach all of its entries", slot)
+            broken(NOT_ALL_ENTRIES, slot)
 
-    def _has_lost(self, slot: int, key_hash: int) -> bool:
-        """Whether an empty slot had an entry with a key hash, as far as a few reads can show."""
+    def _why_empty(self, slot: int, key_hash: int) -> str | None:
+        """Why an empty slot is wrong, or doubted, as far as a few reads can show; None if it is neither.
+
+        It is wrong if an entry belongs to it, and doubted if its page was expected to have slots in use and
+        has none. Keys that count up have neighbouring slots and leave pages empty, so a slot is not doubted
+        if all entries are read and none belongs to it.
+        """
         shape = self.shape
         at = shape.slot_offset(slot)
+        is_doubted = False
         for length in (_SECTOR, _PAGE):
             start = max(at - at % length, shape.slot_offset(0))
             stop = min(at - at % length + length, shape.entry_offset(0))
             if self.header.hash_slot_count * (stop - start) >= _EXPECTED_MIN * index.SLOT_SIZE * shape.slots:
-                if not self.source.read(start, stop - start).strip(b"\0"):
-                    return True
-                return self.is_small and any(_places(self._first_entries, key_hash))
-        return any(_places(self._first_entries, key_hash))
+                is_doubted = not self.source.read(start, stop - start).strip(b"\0")
+                if not is_doubted and not self.is_small:
+                    return None
+                break
+        if any(_places(self._first_entries, key_hash)):
+            return LOST_SLOT
+        return DOUBTED_SLOT if is_doubted and not self._has_all_entries else None
+
+    @cached_property
+    def _has_all_entries(self) -> bool:
+        """Whether the first entries are all that are in use, and none of them is empty."""
+        entries, size = self._first_entries, index.ENTRY_SIZE
+        places = range(size, len(entries), size)
+        is_whole = len(entries) == size * self.header.next_entry
+        return is_whole and all(entries[at : at + size] != _NO_ENTRY for at in places)
 
     @cached_property
     def _first_entries(self) -> bytes:

@@ -9,10 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
+from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, Shape, key_text
+from rmqtool.formats.java import index_key_hash
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.read.store import Store
 from rmqtool.storage import lock
@@ -442,7 +445,7 @@ def test_a_damaged_record_is_no_damaged_index(tmp_path: Path, lookup: Lookup) ->
     patch(log, place + 4, b"\x01")
     found = lookup(store, "--key", "lost")
     assert "index entries lead to a damaged record, or to another one" in found.err
-    assert "damaged index" not in found.err
+    assert "unreliable index" not in found.err
 
 
 def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
@@ -461,6 +464,40 @@ def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
     path.write_bytes(data)
     several = lookup(tmp_path, *(each for n in range(20) for each in ("--uniq-key", f"U{n:08}")))
     assert len(several.rows) == 20 and several.err.count("is damaged") == 1 and " more" in several.err
+
+
+@pytest.mark.parametrize("lost", ["nothing", "slots", "slots and an entry"])
+def test_keys_that_count_up_leave_pages_of_slots_empty(lost: str, tmp_path: Path, lookup: Lookup) -> None:
+    """They have neighbouring slots. Only where entries are lost too, an empty page of slots is doubted."""
+    root, shape = tmp_path / "store", Shape(5000, 4000)
+    sizes = {"index_slots": shape.slots, "index_entries": shape.entries}
+    with StoreWriter.create(root, commit_log_file_size=1 << 20, auto_create_queues=1, **sizes) as writer:
+        for number in range(1000, 2000):
+            writer.put(NewMessage("T", b"x", keys=[f"o{number}"], uniq_key=f"u{number}"))
+    (path,) = (root / "index").iterdir()
+    slots = np.frombuffer(path.read_bytes(), ">i4", shape.slots, HEADER_SIZE)
+    key = next(
+        name
+        for name in (f"none{number}" for number in range(100_000))
+        if not slots[max((at := index_key_hash(key_text("T", name)) % shape.slots) - 127, 0) : at + 128].any()
+    )
+    if lost != "nothing":
+        key = "o1700"
+        key_hash = index_key_hash(key_text("T", key))
+        at = shape.slot_offset(key_hash % shape.slots) // 512 * 512
+        entries = np.frombuffer(path.read_bytes(), ">i4", 5 * 2001, shape.entry_offset(0))[::5]
+        (number,) = np.flatnonzero(entries == key_hash).tolist()
+        with path.open("r+b") as file:
+            file.seek(max(at, HEADER_SIZE))
+            file.write(bytes(512))
+            if lost == "slots and an entry":
+                file.seek(shape.entry_offset(number))
+                file.write(bytes(ENTRY_SIZE))
+    found = lookup(root, "--key", key)
+    assert ("unreliable index file" in found.err) == (lost != "nothing")
+    assert ("is damaged: a hash chain has lost its slot (slot " in found.err) == (lost == "slots")
+    assert (" may have lost slots: slot " in found.err) == (lost == "slots and an entry")
+    assert [row["found_by"] for row in found.rows] == ([] if lost == "nothing" else ["scan"])
 
 
 def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
