@@ -274,8 +274,12 @@ def _percent(name: str, text: str) -> float:
     value = float(match[1]) if match is not None else 0
     # 0.92 may be meant as a ratio, as in broker.conf.
     is_clear = match is not None and (match[2] == "%" or value >= 1)
-    if not is_clear or not 0 < value < 100:
-        raise UsageError(f"{name} {text} is not a percentage", hint="give one such as 92%")
+    example = {"--disk-used": "92%", "--until-free": "25%"}[name]
+    if not is_clear:
+        raise UsageError(f"{name} {text} is not a percentage", hint=f"give one such as {example}")
+    if not 0 < value < 100:
+        hint = f"give more than 0% and less than 100%, such as {example}"
+        raise UsageError(f"{name} {text} is out of range", hint=hint)
     return value / 100
 
 

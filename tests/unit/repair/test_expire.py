@@ -888,6 +888,13 @@ def test_free_space_without_a_unit_is_refused(
     for option in ("--until-free", "--disk-used"):
         assert main(["expire", str(root), "--at", str(now), f"{option}={text}"]) == 2
         assert option in capsys.readouterr().err or text == "much"
+    for option, example in (("--until-free", "25%"), ("--disk-used", "92%")):
+        assert main(["expire", str(root), "--at", str(now), option, "100%"]) == 2
+        err = capsys.readouterr().err
+        assert (
+            f"{option} 100% is out of range\n  give more than 0% and less than 100%, such as {example}\n"
+            in err
+        )
     assert main(["expire", str(root), "--at", str(now), "--disk-used", "0.92"]) == 2  # a ratio?
     assert "--disk-used 0.92 is not a percentage" in capsys.readouterr().err
 
