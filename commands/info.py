@@ -29,7 +29,8 @@ _AROUND_TOPICS = 5  # an empty line, two of the heading, one for the other topic
 _BAR_WIDTH = 12
 _PROBLEMS_SHOWN = 5
 _USAGE_SHOWN = 2
-_FIRST_TO_GO = ("sizes", "takes", "last file")  # lines that a small terminal does without
+_FIRST_TO_GO = ("sizes", "takes", "last file", "checkpoint")  # lines that a small terminal does without
+_LEFT_OUT = "more rows"
 _UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
@@ -93,9 +94,14 @@ def _screen(
     shown = _TOPICS_SHOWN
     if lines is not None and columns is not None and "residency" not in found:
         used = _lines_used((*chain(*head), *tail), columns)
+        left_out: list[str] = []
         for label in _FIRST_TO_GO:
             if used > lines - _AROUND_TOPICS - _TOPICS_MIN:
-                head = [row for row in head if not row[0].startswith(label)]
+                left_out += [label for row in head if row[0].startswith(label)]
+                head = [row for row in head if not row[0].startswith((label, _LEFT_OUT))]
+                if left_out:
+                    text = f"{_LEFT_OUT:<13}{listed(left_out)}: add | cat to the command"
+                    head.append(filled(text, columns))
                 used = _lines_used((*chain(*head), *tail), columns)
         shown = min(max(lines - used - _AROUND_TOPICS, _TOPICS_MIN), shown)
     yield from chain(*head)

@@ -228,6 +228,15 @@ def test_a_terminal_shows_one_screen(cases: Library, name: str, capsys: pytest.C
     rows = [" ".join(row.split()) for row in re.split(r"\n(?! {13})", shown) if not row.startswith("store")]
     labels = ("written by", "state", "last file", "messages", "disk", "dispatch", "takes", "index")
     assert [row for row in rows if row.startswith(labels) and row not in whole] == []
+    gone = [
+        label
+        for label in ("sizes", "takes", "last file", "checkpoint")
+        if re.search(rf"^{label} ", piped, re.M) and not re.search(rf"^{label} ", shown, re.M)
+    ]
+    more = next((row for row in rows if row.startswith("more rows ")), "more rows :").removeprefix(
+        "more rows "
+    )
+    assert re.split(", | and ", more.partition(":")[0]) == (gone or [""])
     bars = [sum(line[-1:] in ("█", *"▏▎▍▌▋▊▉") for line in shown) for shown in (small, large)]
     assert 2 <= bars[0] < bars[1]
 
