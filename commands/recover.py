@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqtool.command_line import on_store
+from rmqtool.command_line import argument, on_store
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
-from rmqtool.commands.recover_text import LOST_SHOWN, Row, recover_lines, undo_lines, whole_records
+from rmqtool.commands.recover_text import (
+    LOST_SHOWN,
+    Row,
+    first_rows,
+    recover_lines,
+    undo_lines,
+    whole_records,
+)
 from rmqtool.commands.recover_verdicts import files_to_put_back
 from rmqtool.commands.verdicts import cure
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
+from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
@@ -45,6 +53,9 @@ Fill = Annotated[
         " write the later messages to a file for rmqtool append. Default: records.",
     ),
 ]
+All = Annotated[
+    bool, typer.Option("--all", help="Show every lost message, queue and change, not only the first ones.")
+]
 BrokerHeap = Annotated[
     int | None,
     typer.Option(
@@ -68,6 +79,7 @@ def recover(
     fill: Fill = None,
     change: options.PlanOptions,
     jobs: options.Jobs = 0,
+    all: All = False,
     shown: options.ObjectOutput,
     given: Given,
 ) -> int:
@@ -94,11 +106,9 @@ def recover(
     File sizes are detected from existing files. If all queues or the index are missing, and
     mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum of the broker are not the defaults, give
     --broker-conf: a broker does not start with other sizes of queue files, and finds no key in other index
-    files.
-
-    Delayed messages: sound queues keep their delivery times. In a rebuilt queue the delay of a level comes
-    from --broker-conf, or else from other messages of that level, or else from the default; the plan counts
-    the messages that get the default.
+    files. Delayed messages: sound queues keep their delivery times. In a rebuilt queue the delay of a level
+    comes from --broker-conf, or else from other messages of that level, or else from the default; the plan
+    counts the messages that get the default.
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte, until a
     broker has written to the store, and only into the store that the backup was made from. If that store was
@@ -109,17 +119,16 @@ def recover(
     action. --apply --plan therefore does exactly what was shown, or nothing. Without --apply, --plan shows
     the plan that it would apply.
 
-    If a run is interrupted, rerun the same command to complete it. The new run first undoes the
-    changes of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker
-    from loading the store. If the backup of the interrupted run is lost, --force continues with the
-    store in its present state.
+    If a run is interrupted, rerun the same command to complete it. The new run first undoes the changes of
+    the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker from loading the
+    store. If the backup of the interrupted run is lost, --force continues with the store as it is.
 
     Exits with 0 when there was nothing to do, or the plan was applied; 1 when the plan would change
-    something, or a warning names what recover cannot repair; 2 for a usage error; 3 when something could
-    not be read or is stored in a form rmqtool cannot read; 4 when refused: the plan
-    would give up sound messages (needs --yes), needs --force, was made for another state of the store, or
-    needs changes in a part that rmqtool cannot repair; 5 when the store is in use (without --apply only if
-    it is written to while rmqtool reads it).
+    something, or a warning names what recover cannot repair; 2 for a usage error; 3 when something could not
+    be read or is stored in a form rmqtool cannot read; 4 when refused: the plan would give up sound messages
+    (needs --yes), needs --force, was made for another state of the store, or needs changes in a part that
+    rmqtool cannot repair; 5 when the store is in use (without --apply only if it is written to while rmqtool
+    reads it).
     """
     output = shown.writer(changes=change.apply or change.undo is not None)
     own = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap}
@@ -132,8 +141,8 @@ def recover(
     changes.check_options(change)
     request = None if change.plan is not None else _request(mode, fill, broker, broker_heap)
     if change.apply:
-        return _apply(store, request, change, output, shown.zone, jobs)
-    return _show(store, request, broker, change, output, shown.zone, jobs, given)
+        return _apply(store, request, change, output, shown.zone, jobs, everything=all)
+    return _show(store, request, broker, change, output, shown.zone, jobs, given, everything=all)
 
 
 def _no_others(others: dict[str, Any], option: str) -> None:
@@ -166,6 +175,8 @@ def _show(
     zone: tzinfo | None,
     jobs: int,
     given: Given,
+    *,
+    everything: bool,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
@@ -178,12 +189,14 @@ def _show(
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
             return plan_and_predict(opened, wanted, versions, jobs=jobs, progress=bar.advance)
 
-    _, recovery = changes.show(store, change, output, make, file)
+    opened, recovery = changes.show(store, change, output, make, file)
     found = with_times(recovery.row(), zone)
     explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
-    save, explain, keys = _save_command(store, found), store.command("dump"), _keys_text(store, found)
-    lines = list(recover_lines(own, check=explains, save=save, explain=explain, keys=keys))
+    lines = list(recover_lines(
+        own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
+        explain=store.command("dump"), keys=_keys_text(store, found), slave=_diff_command(store, opened),
+    ))  # fmt: skip
     if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
         for line in lines:
             if line.startswith(_DECIDE):
@@ -211,9 +224,10 @@ def _of_own_versions(found: Row) -> Row:
     return found | {"predictions": own, "not_shown": others} if own and others else found
 
 
-def _save_command(store: options.ProfiledStoreOptions, found: Row) -> str | None:
-    """Return the command line that prints the first damaged records as JSON; all of them if they are few."""
-    offsets = [str(row["physical_offset"]) for row in whole_records(found["lost"])[:LOST_SHOWN]]
+def _save_command(store: options.ProfiledStoreOptions, found: Row, *, everything: bool) -> str | None:
+    """Return the command line that prints the damaged records that the text shows as JSON."""
+    rows = first_rows(whole_records(found["lost"]), LOST_SHOWN, everything=everything)
+    offsets = [str(row["physical_offset"]) for row in rows]
     words = [word for offset in offsets for word in ("--offset", offset)]
     return store.command("lookup", *words, "--json") if words else None
 
@@ -230,11 +244,29 @@ def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | N
     if backup is None:
         line = store.command("lookup", "KEY")
         return (
-            f"before --apply, {line} shows whether KEY may be that of a lost message; afterwards only the old"
-            " index does, which is then in the backup"
+            f"To see whether a key belonged to a lost message, run {line} before --apply. After it, only the"
+            " old index in the backup knows."
         )
     line = on_store(backup / "files", "dump", "--what", "index", "--topic", "TOPIC", "--key", "KEY")
-    return f"whether KEY may be that of a lost message: its entry in the old index says so\n{line}"
+    return f"To see whether a key belonged to a lost message, look it up in the old index:\n{line}"
+
+
+def _diff_command(store: options.ProfiledStoreOptions, opened: Store) -> str:
+    """Return the command line that compares the store with a slave."""
+    folders = [each for each in opened.layout.commit_log_folders if each.parent != opened.layout.root]
+    words = [word for each in folders for word in ("--commitlog-a", argument(each))]
+    return on_store(store.store, "diff", "SLAVE", *words)
+
+
+def _each_text(store: options.ProfiledStoreOptions, found: Row) -> str:
+    """Return how each lost message can be seen once the plan is done."""
+    fates = {each["fate"] for each in found["lost"]}
+    fillers = store.command("dump", "--tag", TAG, "--fields", FIELDS)
+    texts = [f"each filler stands where a message was: {fillers}"] if "filled" in fates else []
+    if fates != {"filled"}:
+        again = store.command("recover", "--all")
+        texts.append(f"each {'other ' if texts else ''}lost message: {again}, after --undo")
+    return "\n".join(texts)
 
 
 def _apply(
@@ -244,6 +276,8 @@ def _apply(
     output: Output,
     zone: tzinfo | None,
     jobs: int,
+    *,
+    everything: bool,
 ) -> int:
     from rmqtool.repair.recover import recover_store
 
@@ -263,8 +297,10 @@ def _apply(
     found = with_times(result.row(), zone)
     undo = None if result.backup is None else changes.undo_command(store, result.backup)
     check = store.command("verify") if result.backup is not None else None
-    keys = _keys_text(store, found, result.backup)
-    output.write_object(found, recover_lines(found, undo=undo, check=check, keys=keys))
+    output.write_object(found, recover_lines(
+        found, everything=everything, undo=undo, check=check, keys=_keys_text(store, found, result.backup),
+        each=_each_text(store, found),
+    ))  # fmt: skip
     return EXIT_FINDINGS if found["remaining"] and result.backup is None else EXIT_OK
 
 
@@ -278,10 +314,10 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
 
 def _copy_first(what: str) -> str:
     """Say that a copy of what is lost is better than the plan; empty if nothing is named."""
-    return (
-        f"if there is a copy of {what}, copy it into the store and plan again; without one," if what else ""
-    )
+    them = "them" if " and " in what else "it"
+    text = f"if there is a copy of {what}, copy {them} into the store and plan again; without one,"
+    return text if what else ""
 
 
-_DECIDE = ("save first", "verdict")
+_DECIDE = ("save first", "verdict", "slave")
 _IN_PLAN = ("mode", "fill", "broker", "broker_heap")

@@ -20,15 +20,16 @@ _QUEUES_SHOWN = 10
 _LOST_COLUMNS = (
     "topic", "queue_id", "queue_offset", "messages", "physical_offset", "size", "from_time", "until_time"
 )  # fmt: skip
-_LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_offset", "from_time", "until_time")
+_LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_physical_offset", "from_time", "until_time")
 _READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
 _REMAINS_COLUMNS = (
-    "physical_offset", "topic", "queue_id", "queue_offset", "stored", "left", "tags", "keys", "uniq_key"
+    "physical_offset", "left", "topic", "queue_id", "queue_offset", "stored", "tags", "keys", "uniq_key"
 )  # fmt: skip
 _REMAINS_ALWAYS = ("physical_offset", "topic", "queue_id", "queue_offset")
 _SAVED_SHOWN = 3
 _LOST_IF_KNOWN = ("queue_id", "queue_offset", "queues", "messages", "places", "from_time", "until_time")
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
+_EACH = "--all shows each lost message, with queue and offsets"
 
 Row = dict[str, Any]
 
@@ -36,18 +37,22 @@ Row = dict[str, Any]
 def recover_lines(
     found: Row,
     *,
+    everything: bool = False,
     undo: str | None = None,
     check: str | None = None,
     save: str | None = None,
     explain: str | None = None,
     keys: str | None = None,
+    each: str = _EACH,
+    slave: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
+    """Yield the lines of a report, the row of a `Recovery` or an `Outcome`; with `everything` in full.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
     explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
     is the start of the line that shows one of which a part is left. `keys` says how to see whether a key is
-    that of a lost message; a command line is a line of its own.
+    that of a lost message, `each` how to see each lost message if only their topics are shown; a command line
+    is a line of its own. `slave` compares the store with a slave.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -56,19 +61,19 @@ def recover_lines(
         if found.get("not_shown"):
             versions = ", ".join(f"--broker {version}" for version in found["not_shown"])
             yield f"{'':<13}starts of other versions: {versions}"
-        yield from _queue_lines(found)
+        yield from _queue_lines(found, everything=everything)
     yield from _note_lines(found["predictions"])
     if found["ledger"] is not None and found["applied"] is None:
         from rmqtool.broker.predict import NOT_PREDICTED
 
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
-    yield from _lost_lines(found, save, explain)
+    yield from _lost_lines(found, save, explain, each, everything=everything)
     if keys is not None:
         text, *lines = keys.split("\n")
         yield f"{'keys':<13}{text}"
         yield from (f"{'':<13}{line}" for line in lines)
-    yield from _change_lines(found)
+    yield from _change_lines(found, everything=everything)
     if found["warnings"] and not found["actions"]:
         yield ""
     for title, texts in (("warning", _without_repeats(found["warnings"])), ("replica", found["replica"])):
@@ -80,6 +85,8 @@ def recover_lines(
     yield from _applied_lines(found["applied"], undo)
     applied = found["applied"]
     yield from verdict_lines(of_recover(found) if applied is None else of_repair(found), next=check)
+    if slave is not None and found["lost"]:
+        yield f"{'slave':<13}for the lost messages: {slave}"
 
 
 def _without_repeats(warnings: Sequence[str]) -> Iterator[str]:
@@ -259,7 +266,7 @@ _QUESTIONS: tuple[_Question, ...] = (
 )  # fmt: skip
 
 
-def _queue_lines(found: Row) -> Iterator[str]:
+def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
     """Yield the queues whose range would change, with their ends."""
     brokers = found["predictions"]
     ends: dict[tuple[str, int], Row] = {}
@@ -294,9 +301,10 @@ def _queue_lines(found: Row) -> Iterator[str]:
     columns = ("topic", "queue_id", "now", *merged, "recover")
     yield ""
     yield f"queue offsets that change or are unreachable in {counted(len(ends), 'queue')} (minimum..maximum)"
-    yield from Output.table_lines(rows[:_QUEUES_SHOWN], columns)
-    if len(rows) > _QUEUES_SHOWN:
-        yield f"... and {len(rows) - _QUEUES_SHOWN} more queues (--format json shows all)"
+    shown = first_rows(rows, _QUEUES_SHOWN, everything=everything)
+    yield from Output.table_lines(shown, columns)
+    if len(rows) > len(shown):
+        yield f"... and {counted(len(rows) - len(shown), 'more queue')} (--all shows all)"
 
 
 def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
@@ -312,23 +320,31 @@ def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
 # What is lost, what changes
 
 
-def _lost_lines(found: Row, save: str | None, explain: str | None) -> Iterator[str]:
+def first_rows(rows: Sequence[Row], most: int, *, everything: bool) -> Sequence[Row]:
+    """Return the rows that the text shows: the first ones, or all."""
+    return rows if everything else rows[:most]
+
+
+def _lost_lines(
+    found: Row, save: str | None, explain: str | None, each: str, *, everything: bool
+) -> Iterator[str]:
     lost = found["lost"]
     if not lost:
         return
     yield ""
     yield f"{'lost already':<13}{_lost_text(found)}{''.join(_fates(lost))}"
-    few = len(lost) <= LOST_SHOWN
-    rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if few else (_lost_by_topic(lost), _LOST_BY_TOPIC)
+    is_each = everything or len(lost) <= LOST_SHOWN
+    rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if is_each else (_lost_by_topic(lost), _LOST_BY_TOPIC)
     shown = [
         name for name in columns if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
     ]
-    yield from Output.table_lines(rows[:LOST_SHOWN], shown)
-    if len(rows) > LOST_SHOWN:
-        yield f"... and {len(rows) - LOST_SHOWN} more topics"
-    if not few:
-        yield "--format json shows each lost message, with queue and offsets"
-    yield from _readable_lines(found, save, explain)
+    first = first_rows(rows, LOST_SHOWN, everything=everything)
+    yield from Output.table_lines(first, shown)
+    if len(rows) > len(first):
+        yield f"... and {counted(len(rows) - len(first), 'more topic')}"
+    if not is_each:
+        yield from each.split("\n")
+    yield from _readable_lines(found, save, explain, everything=everything)
 
 
 def _lost_rows(lost: Sequence[Row]) -> list[Row]:
@@ -349,16 +365,16 @@ def _lost_rows(lost: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _readable_lines(found: Row, save: str | None, explain: str | None) -> Iterator[str]:
+def _readable_lines(found: Row, save: str | None, explain: str | None, *, everything: bool) -> Iterator[str]:
     """Yield which of the lost messages can still be read in part, and the command lines that save them."""
     readable = _readable(found)
     if not readable:
         return
     whole, partial = whole_records(readable), [row for row in readable if row["status"] is None]
     if whole:
-        yield from _whole_lines(whole, save)
+        yield from _whole_lines(whole, save, everything=everything)
     if partial:
-        yield from _remains_lines(partial, explain)
+        yield from _remains_lines(partial, explain, everything=everything)
 
 
 def whole_records(rows: Sequence[Row]) -> list[Row]:
@@ -366,42 +382,47 @@ def whole_records(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["status"] is not None]
 
 
-def _remains_lines(partial: Sequence[Row], explain: str | None) -> Iterator[str]:
+def _remains_lines(partial: Sequence[Row], explain: str | None, *, everything: bool) -> Iterator[str]:
     """Yield what is left of records that cannot be read as a whole, and the command lines that save it."""
     yield f"{'readable':<13}in part: {counted(len(partial), 'record')}; the plan overwrites what is left"
     rows = []
     for row in partial:
         left = row["remains"]
         parts = [name for name in ("header", "properties") if left[name]]
-        if left["body_bytes"]:
-            total = "" if left["body_length"] is None else f" of {left['body_length']}"
-            parts.append(f"{left['body_bytes']}{total} bytes of the body")
+        if left["body_bytes"]:  # first of all: where the table is narrow, it shows only this
+            total = "" if left["body_length"] is None else f"/{left['body_length']}"
+            parts.insert(0, f"body {left['body_bytes']}{total}")
         rows.append(row | {
             "keys": " ".join(row["keys"] or ()), "tags": left["tags"], "left": ", ".join(parts),
             "stored": left.get("store_time"),
         })  # fmt: skip
     names = [name for name in _REMAINS_COLUMNS if any(row[name] for row in rows) or name in _REMAINS_ALWAYS]
-    yield from Output.table_lines(rows[:LOST_SHOWN], names)
-    if len(rows) > LOST_SHOWN:
-        yield f"... and {len(rows) - LOST_SHOWN} more (--format json shows all)"
-    for row in partial[:_SAVED_SHOWN] if explain is not None else ():
+    yield from _table_lines(rows, names, everything=everything)
+    saved = first_rows(partial, _SAVED_SHOWN, everything=everything) if explain is not None else ()
+    for row in saved:
         place = row["physical_offset"]
         yield f"{'save first':<13}{explain} --explain {place} --body hex --json > damaged-{place}.json"
-    if explain is not None and len(partial) > _SAVED_SHOWN:
+    if explain is not None and len(partial) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
     if explain is not None and partial:
         yield f"{'':<13}The file shows the bytes in hex. After --apply, rmqtool append STORE --topic TOPIC"
         yield f"{'':<13}--body-file FILE stores a body, as bytes in FILE, as a new message"
 
 
-def _whole_lines(readable: Sequence[Row], save: str | None) -> Iterator[str]:
+def _table_lines(rows: Sequence[Row], columns: Sequence[str], *, everything: bool) -> Iterator[str]:
+    """Yield the table of lost records that can be read in part, and how many more there are."""
+    shown = first_rows(rows, LOST_SHOWN, everything=everything)
+    yield from Output.table_lines(shown, columns)
+    if len(rows) > len(shown):
+        yield f"... and {len(rows) - len(shown)} more (--all shows all)"
+
+
+def _whole_lines(readable: Sequence[Row], save: str | None, *, everything: bool) -> Iterator[str]:
     """Yield the lost records that can be read as a whole, and the command line that saves them."""
     what = counted(len(readable), "record")
     yield f"{'readable':<13}header and properties of {what}; status says what is damaged"
     rows = [row | {"keys": " ".join(row["keys"]), "status": " ".join(row["status"])} for row in readable]
-    yield from Output.table_lines(rows[:LOST_SHOWN], _READABLE_COLUMNS)
-    if len(rows) > LOST_SHOWN:
-        yield f"... and {len(rows) - LOST_SHOWN} more (--format json shows all)"
+    yield from _table_lines(rows, _READABLE_COLUMNS, everything=everything)
     if save is not None:
         yield f"{'save first':<13}{save} > damaged.jsonl"
         yield f"{'':<13}damaged.jsonl is for you to read: rmqtool append refuses damaged messages"
@@ -422,7 +443,7 @@ def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
             "queues": len({each["queue_id"] for each in of_topic}) if is_known else None,
             "messages": sum(each["count"] for each in of_topic) if is_known else None,
             "places": None if is_known else len(of_topic),
-            "first_offset": min(each["physical_offset"] for each in of_topic),
+            "first_physical_offset": min(each["physical_offset"] for each in of_topic),
             "from_time": min(after, default=None),
             "until_time": max(before, default=None),
         })  # fmt: skip
@@ -457,7 +478,7 @@ def _fates(lost: Sequence[Row]) -> Iterator[str]:
         yield f"; the queue offsets of {of} are given to the next messages of their queues"
 
 
-def _change_lines(found: Row) -> Iterator[str]:
+def _change_lines(found: Row, *, everything: bool) -> Iterator[str]:
     actions = found["actions"]
     if not actions:
         return
@@ -466,9 +487,10 @@ def _change_lines(found: Row) -> Iterator[str]:
     yield f"changes      {', '.join(_changes(*what, count) for what, count in counts.items())}"
     rows = _changes_by_place(actions)
     columns = [name for name in _CHANGE_COLUMNS if name != "count" or any(row["count"] > 1 for row in rows)]
-    yield from Output.table_lines(rows[:_CHANGES_SHOWN], columns)
-    if len(rows) > _CHANGES_SHOWN:
-        yield f"... and {_change_sums(rows[_CHANGES_SHOWN:])} (--format json shows all)"
+    shown = first_rows(rows, _CHANGES_SHOWN, everything=everything)
+    yield from Output.table_lines(shown, columns)
+    if len(rows) > len(shown):
+        yield f"... and {_change_sums(rows[len(shown) :])} (--all shows all)"
 
 
 def _change_sums(rows: Sequence[Row]) -> str:
@@ -573,6 +595,6 @@ def undo_lines(row: Row, again: str) -> Iterator[str]:
         )
         yield f"{'backup':<13}{row['backup']}"
         if row["command"] in ("recover", "rebuild") and row["next"] is None:
-            yield f"{'next':<13}damaged again; do not start the broker: {again}"
+            yield f"{'next':<13}before a broker starts again: {again}"
     if row["next"] is not None:
         yield f"{'next':<13}an earlier run is unfinished too: --undo {row['next']}"

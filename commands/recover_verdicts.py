@@ -246,14 +246,15 @@ def files_to_put_back(found: Row) -> str:
 
 
 def _put_back_sentence(found: Row) -> Iterator[str]:
-    """Yield that a slave or a backup may have the files of the log that are missing or too short."""
+    """Yield who may have the files of the log that are missing or too short."""
     files = files_to_put_back(found)
     if files:
-        them = "them" if " and " in files else "it"
-        yield (
-            f"If a slave or a backup has {files}, put {them} back first and plan again: a slave's file has"
-            " the same name and bytes."
-        )
+        is_one = " and " not in files
+        which = "it" if is_one else "them"
+        same = "file has the same name" if is_one else "files have the same names"
+        missing = any(row["problem"] == "CL20" for row in found["actions"])
+        who = "a slave, a backup or an archive of rmqtool expire" if missing else "a slave or a backup"
+        yield f"If {who} has {files}, put {which} back first and plan again: a slave's {same} and bytes."
 
 
 _FILES_NAMED = 3

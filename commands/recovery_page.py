@@ -202,7 +202,7 @@ state.
 $ rmqtool recover store --undo backup
 undone       4 files restored: the store is as it was before rmqtool recover
 backup       backup
-next         damaged again; do not start the broker: rmqtool recover store
+next         before a broker starts again: rmqtool recover store
 ```
 
 Every file is restored byte for byte. Once a broker has written to the store, undo is refused.

@@ -117,11 +117,14 @@ _REWRITE_DATABASE = (
 )
 _INDEX_AGAIN = "rmqtool rebuild STORE: rebuilds the index in RocksDB from the commit log (extra rocksdb)"
 _REWRITE_INDEX = "rmqtool rebuild STORE: rebuilds the index from the commit log"
-_FROM_SLAVE = (
-    "; if a slave or a backup has this file, put it back first: a slave's file has the same name and bytes"
+_FILLS_GAP = (
+    "rmqtool recover STORE: fills the gap; if a slave, a backup or an archive of rmqtool expire has what is"
+    " missing, put it back first: a slave's files have the same names and bytes"
 )
-_FILLS_GAP = f"rmqtool recover STORE: fills the gap{_FROM_SLAVE}"
-_RESTORES_SIZE = f"rmqtool recover STORE: restores its size{_FROM_SLAVE}"
+_RESTORES_SIZE = (
+    "rmqtool recover STORE: restores its size; if a slave or a backup has this file, put it back first: a"
+    " slave's file has the same name and bytes"
+)
 _MOVE_AWAY = "rmqtool recover STORE: moves it to the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
 LOG_ELSEWHERE = "is storePathCommitLog elsewhere? Name its folder with --commitlog DIR or --broker-conf FILE"

@@ -373,7 +373,9 @@ def test_lookup_says_that_the_log_ends_before_a_message(store_copy: StoreCopy, c
     assert "topics.json has queue 0 of pubOrder" in err and "the end of the log is lost" in err
 
 
-def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, capfd: Capture) -> None:
+def test_recover_of_a_cut_log_counts_messages_and_queues(
+    cases: Library, store_copy: StoreCopy, tmp_path: Path, capfd: Capture
+) -> None:
     """A row stands for the lost messages of a queue: the counts of rows and head are those of the plan."""
     root = store_copy("ok_540_clean")
     os.truncate(root / "commitlog" / f"{3 << 20:020}", 200_000)
@@ -385,8 +387,8 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     assert f"lost already {found['lost_messages']} messages of {queues} queues; {given}\n" in out
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
-    assert header.split() == ["topic", "queues", "messages", "first_offset", "from_time"]
-    assert "--format json shows each lost message, with queue and offsets" in lines
+    assert header.split() == ["topic", "queues", "messages", "first_physical_offset", "from_time"]
+    assert "--all shows each lost message, with queue and offsets" in lines
     rows = [line.split() for line in lines[lines.index(header) + 2 :][:10]]
     lost: Counter[str] = Counter()
     for each in found["lost"]:
@@ -394,6 +396,24 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(store_copy: StoreCopy, 
     assert [(row[0], int(row[2])) for row in rows] == lost.most_common(10)
     assert "1 committed offset is past" in out and "1 delay offset is outside" in out
     assert "replace checkpoint" in out
+    assert lines[-1] == f"slave        for the lost messages: rmqtool diff {root} SLAVE"
+    elsewhere = tmp_path / "else where"
+    (root / "commitlog").rename(elsewhere)
+    _, out, _ = run(capfd, "recover", root, "--commitlog", elsewhere)
+    line = out.splitlines()[-1].removeprefix("slave        for the lost messages: rmqtool ")
+    code, out, _ = run(capfd, *shlex.split(line.replace("SLAVE", str(cases.path("ok_540_clean")))))
+    assert code == 1 and f"--commitlog {shlex.quote(str(elsewhere))}" in out  # it has read this log
+    elsewhere.rename(root / "commitlog")
+    _, out, _ = run(capfd, "recover", root, "--all")
+    lines = out.splitlines()
+    header = next(number for number, line in enumerate(lines) if line.startswith("topic ") and "size" in line)
+    assert lines[header].split()[:5] == ["topic", "queue_id", "queue_offset", "messages", "physical_offset"]
+    rows = [line.split()[:5] for line in lines[header + 2 :][: len(found["lost"])]]
+    names = ("topic", "queue_id", "queue_offset", "count", "physical_offset")
+    assert rows == [[str(each[name]) for name in names] for each in found["lost"]]
+    assert "--all shows" not in out
+    _, out, _ = run(capfd, "recover", root, "--apply")
+    assert f"each lost message: rmqtool recover {root} --all, after --undo\n" in out and "\nslave " not in out
 
 
 def test_a_copy_of_a_short_or_missing_file_comes_first(store_copy: StoreCopy, capfd: Capture) -> None:
@@ -414,8 +434,17 @@ def test_a_copy_of_a_short_or_missing_file_comes_first(store_copy: StoreCopy, ca
     _, out, _ = run(capfd, "verify", root, "--pass", "files", "--format", "jsonl")
     (gone,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CL20"]
     assert gone["message"] == f"2 files are missing between two others: {', '.join(names)}"
-    _, out, _ = run(capfd, "recover", root)
-    assert f"has {' and '.join(f'commitlog/{name}' for name in names)}, put them back first" in verdict(out)
+    _, out, err = run(capfd, "recover", root)
+    assert (
+        "If a slave, a backup or an archive of rmqtool expire has"
+        f" {' and '.join(f'commitlog/{name}' for name in names)}, put them back first and plan again: a"
+        " slave's files have the same names and bytes."
+    ) in verdict(out)
+    assert ", copy them into the store and plan again; without one," in err
+    text = " ".join(run(capfd, "verify", root, "--pass", "files")[1].split())
+    assert (
+        "if a slave, a backup or an archive of rmqtool expire has what is missing, put it back first" in text
+    )
 
 
 def test_brokers_that_do_the_same_share_a_column(cases: Library, capfd: Capture) -> None:

@@ -145,8 +145,9 @@ def test_recover_shows_and_saves_it(
     out = capsys.readouterr().out
     assert "1 message is lost already (can be read in part)" in out
     count = HEAD + len(BODY) - 5000
-    (row,) = [line for line in out.splitlines() if f"properties, {count} bytes of the body" in line]
-    assert row.split()[:4] == [str(place), "T", "0", "1"] and row.split()[-3:] == ["A", "k1", "U1"]
+    (row,) = [line for line in out.splitlines() if f"  body {count}, properties  " in line]
+    assert row.split()[:7] == [str(place), "body", f"{count},", "properties", "T", "0", "1"]
+    assert row.split()[-3:] == ["A", "k1", "U1"]
     (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
     command, _, name = save.partition(" > ")
     assert name == f"damaged-{place}.json"

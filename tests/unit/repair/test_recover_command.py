@@ -183,7 +183,7 @@ def test_from_plan_to_undo(
     run(capsys, root, "--apply", "--backup-dir", tmp_path / "second")
     code, out, _ = run(capsys, root, "--undo", tmp_path / "second")
     assert code == 0 and "3 files restored: the store is as it was before rmqtool recover\n" in out
-    assert f"damaged again; do not start the broker: rmqtool recover {root}" in out
+    assert f"next         before a broker starts again: rmqtool recover {root}\n" in out
 
 
 def test_a_log_file_that_was_cut_is_filled(
@@ -205,9 +205,9 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     os.truncate(sorted((root / "commitlog").iterdir())[1], 600_000)
     _, out, _ = run(capsys, root)
     (keys,) = [line[13:] for line in out.splitlines() if line.startswith("keys ")]
-    line, rest = keys.split(" shows whether KEY may be that of a lost message; ")
-    line = line.removeprefix("before --apply, ")
-    assert rest == "afterwards only the old index does, which is then in the backup"
+    line, rest = keys.split(" before --apply. ")
+    line = line.removeprefix("To see whether a key belonged to a lost message, run ")
+    assert rest == "After it, only the old index in the backup knows."
     assert main(shlex.split(line.replace("KEY", "plain"))[1:]) == 1
     assert "the index leads to offset 1701240, which has no sound record" in capsys.readouterr().err
     _, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
@@ -220,6 +220,30 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     main([*words[1:-1], "plainer"])
     assert capsys.readouterr().out == ""
     assert "\nkeys " not in run(capsys, root)[1]
+
+
+def test_the_line_after_the_repair_lists_a_filler_for_each_lost_message(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan has --all for that; once it is done, a plan has nothing to show."""
+    root = store_copy("ok_540_clean")
+    with sorted((root / "commitlog").iterdir())[0].open("r+b") as file:
+        file.seek(300_000)
+        file.write(bytes(100_000))
+    _, found = report(capsys, root)
+    code, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
+    says = "each filler stands where a message was: "
+    (line,) = [line.removeprefix(says) for line in out.splitlines() if line.startswith(says)]
+    assert code == 0 and "--all" not in out
+    assert main([*shlex.split(line)[1:], "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lost = [
+        (each["topic"], each["queue_id"], each["queue_offset"] + number)
+        for each in found["lost"]
+        for number in range(each["count"])
+    ]
+    assert len(lost) > 20 and {each["fate"] for each in found["lost"]} == {"filled"}
+    assert sorted((row["topic"], row["queue_id"], row["queue_offset"]) for row in rows) == sorted(lost)
 
 
 def test_the_undo_line_is_the_whole_command(
