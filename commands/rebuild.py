@@ -14,7 +14,14 @@ from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Given, Only, with_groups
 from rmqtool.commands.recover_verdicts import offsets_lost_sentence
 from rmqtool.commands.verdicts import listed
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
+from rmqtool.errors import (
+    EXIT_FINDINGS,
+    EXIT_INPUT,
+    EXIT_OK,
+    EXIT_REFUSED,
+    UsageError,
+    worst_exit_code,
+)
 from rmqtool.output import Output
 from rmqtool.storage.layout import can_be_folder
 from rmqtool.terminal import counted, format_size
@@ -122,15 +129,18 @@ def _apply(
     if applied is not None and applied.backup is not None:
         changes.note_undo_command(output, store, applied.backup)
         then = "start the broker; keep the backup until its consumers have what they need"
+        if planned.rebuild.beyond:
+            then = "find out what is lost before the broker starts: it uses the queue offsets again"
         if planned.rebuild.unmended:
             output.note(f"rmqtool: next: {store.command('recover')} shows how to repair what is left")
         else:
             output.note(f"rmqtool: next: {store.command('verify')}, then {then}")
     with store.open() as opened:
-        _notes(opened, planned, output)
+        _notes(opened, planned, output, store.command("recover"), applied)
         unknown = _unknown(opened, planned)
         others = EXIT_FINDINGS if _is_wrong_elsewhere(opened, planned) else EXIT_OK
-    return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, others, unknown)
+    unread = EXIT_INPUT if planned.rebuild.unreadable else EXIT_OK
+    return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unread, others, unknown)
 
 
 def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:
@@ -167,13 +177,14 @@ def _show(
     opened, planned = changes.show(store, change, output, make, file)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
-    _notes(opened, planned, output)
+    _notes(opened, planned, output, store.command("recover"))
     if planned.refusals or planned.plan.actions:
         words = changes.conf_words(planned.rebuild.guessed_sizes)
         changes.note_next(output, given, change, planned.refusals, *words, in_plan=_IN_PLAN)
     is_wrong = planned.is_needed or planned.rebuild.unmended or _is_wrong_elsewhere(opened, planned)
     code = EXIT_FINDINGS if is_wrong else EXIT_OK
-    return worst_exit_code(code, _unknown(opened, planned))
+    unread = EXIT_INPUT if planned.rebuild.unreadable else EXIT_OK
+    return worst_exit_code(code, unread, _unknown(opened, planned))
 
 
 def _unknown(store: Store, planned: Planned) -> int:
@@ -230,7 +241,8 @@ def _agreement(planned: Planned) -> str:
     of_log = [text for part, text in (("queues", queues), ("index", "index")) if part in wanted.parts]
     if of_log:
         verb = "agrees" if of_log == ["index"] else "agree"
-        texts.append(f"{' and '.join(of_log)} {verb} with the log")
+        part = "what could be read of the log" if planned.rebuild.unreadable else "the log"
+        texts.append(f"{' and '.join(of_log)} {verb} with {part}")
     if "config" in wanted.parts:
         texts.append("config has nothing to rebuild")
     return ", ".join(texts) + _not_examined(planned)
@@ -249,22 +261,28 @@ def _not_examined(planned: Planned) -> str:
     return f"; {listed(others)} {verb} not examined"
 
 
-def _notes(store: Store, planned: Planned, output: Output) -> None:
+def _notes(
+    store: Store, planned: Planned, output: Output, recover: str, applied: Applied | None = None
+) -> None:
+    """Print what a person has to know besides the changes; `recover` is the command line that plans more."""
     for text in planned.rebuild.warnings:
         output.note(f"rmqtool: {text}")
+    if paths := planned.rebuild.unreadable:
+        output.note(f"rmqtool: the commit log cannot be read in full, so a part was not compared: {paths}")
     if beyond := planned.rebuild.beyond:
-        point = "points" if beyond == 1 else "point"
+        point, names = "points" if beyond == 1 else "point", f"{recover} names them"
+        if applied is not None:
+            point, names = "pointed", "once this is undone, rmqtool recover names them"
         output.note(
             f"rmqtool: {counted(beyond, 'unit')} of these queues {point} past the end of the log,"
             f" {planned.rebuild.log_end}: their messages are lost, or log files are missing. The rebuilt"
-            " queues show no sign of them; rmqtool recover STORE names them, and a slave or a backup may have"
-            " the files"
+            f" queues show no sign of them; {names}, and a slave or a backup may have the files"
         )
     if errors := planned.rebuild.log_errors:
         places = "a damaged place" if errors == 1 else f"{errors} damaged places"
         output.note(
             f"rmqtool: the commit log has {places}: what names the messages there stays in queues and index."
-            " rmqtool recover STORE repairs all three"
+            f" {recover} repairs all three"
         )
     in_files = store.layout.has_queues_in_files
     deleted = {topic for topic, _ in planned.rebuild.deleted}

@@ -77,6 +77,7 @@ class Rebuild:
         guessed_sizes: folders in which files get the default size, as no file shows another.
         damage: what is wrong with a DLedger log, and stays.
         log_errors: the damaged places of another log, which stay too: units and entries of their messages do.
+        unreadable: the files of the log that could not be read in full; empty if all could.
         deleted: queues without files, of topics missing in topics.json: they are not created.
         beyond: units past the end of the log that the rebuilt queues lack, the last sign of lost messages.
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
@@ -100,6 +101,7 @@ class Rebuild:
     guessed_sizes: tuple[str, ...] = ()
     damage: tuple[Finding, ...] = ()
     log_errors: int = 0
+    unreadable: str = ""
     deleted: tuple[Key, ...] = ()
     beyond: int = 0
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -231,6 +233,7 @@ def _rebuild(
         guessed_sizes=tuple(guessed),
         damage=found.damage,
         log_errors=found.log_errors,
+        unreadable=found.unreadable,
         deleted=tuple(deleted),
         beyond=_beyond(found, tasks),
         queue_ends=ends,

@@ -20,6 +20,7 @@ from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
 from tests.support.build_store import file_name, write_log
 from tests.support.hard_limits import no_reader
+from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.rebuild_checks import conf_of, inodes, problems, queue_files
 from tests.support.records import record
 from tests.support.trees import tree_rows, unchanged
@@ -73,7 +74,25 @@ def test_damage_of_the_log_is_not_agreement(
     for arguments in ((), ("--apply",)):
         code, rows, err = run(capsys, store, *arguments)
         assert (code, rows) == (1, [])
-        assert "the commit log has a damaged place" in err and "rmqtool recover STORE" in err
+        assert "the commit log has a damaged place" in err and f"rmqtool recover {store} repairs" in err
+
+
+@pytest.mark.parametrize("more", [(), ("--only", "index"), ("--topic", "pubTopicOne")])
+def test_a_log_that_cannot_be_read_is_not_agreed_with(
+    more: tuple[str, ...], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_to_all(store)
+    path = sorted((store / "commitlog").iterdir())[1]
+    path.chmod(0)
+
+    def action() -> None:
+        code, rows, err = run(capsys, store, *more)
+        assert (code, rows) == (3, [])
+        assert f"cannot be read in full, so a part was not compared: commitlog/{path.name}" in err
+        assert "what could be read of the log" in err
+
+    as_nobody(action)
+    path.chmod(0o644)
 
 
 def test_a_sound_store_needs_nothing(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,10 +365,12 @@ def test_units_past_the_end_of_the_log_are_said(store: Path, capsys: pytest.Capt
         newest = opened.end_offset()
         units = (unit for queue in opened.queues.values() for _, unit in queue.units())
         beyond = sum(unit.physical_offset >= newest for unit in units)
-    for arguments in ((), ("--apply",)):
-        _, _, err = run(capsys, store, *arguments)
-        assert f"{beyond} units of these queues point past the end of the log, {newest}: " in err
-        assert "rmqtool recover STORE names them" in err
+    _, _, err = run(capsys, store)
+    assert f"{beyond} units of these queues point past the end of the log, {newest}: " in err
+    assert f"rmqtool recover {store} names them" in err
+    _, _, err = run(capsys, store, "--apply")
+    assert f"{beyond} units of these queues pointed past the end of the log, {newest}: " in err
+    assert "once this is undone, rmqtool recover names them" in err and "then start the broker" not in err
     assert "past the end of the log" not in run(capsys, store)[2]
 
 
