@@ -654,7 +654,10 @@ class _Task:
         """Report damage and ranges that were not searched; return the exit code."""
         from rmqtool.commands.finding_report import FindingReport
 
-        for text in (*index_texts(looked), *dead_texts(request, looked, self.command("recover"))):
+        for text in (
+            *index_texts(self.store, request, looked),
+            *dead_texts(request, looked, self.command("recover")),
+        ):
             self.writer.note(f"rmqtool: {text}")
         if looked.gaps and request.scan == "never":
             self.writer.note(f"rmqtool: {unseen_text(looked)}")

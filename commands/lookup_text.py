@@ -245,8 +245,13 @@ def _places(gaps: Sequence[Gap]) -> str:
     return shown + (f" and {more} more places" if more > 0 else "")
 
 
-def index_texts(looked: SearchReport) -> Iterable[str]:
-    """Yield problems with index files, one line for each."""
+def index_texts(store: Store, request: Request, looked: SearchReport) -> Iterable[str]:
+    """Yield problems with index files, one line for each.
+
+    The newest file of a store that was not closed may be incomplete, which verify does not call damage.
+    """
+    layout = store.layout
+    open_file = layout.relative(layout.index_files[-1].path) if layout.abort and layout.index_files else None
     for name, why in looked.unreadable:
         yield f"{name} is skipped: {why}"
     chains: dict[str, list[tuple[str, int]]] = {}
@@ -257,6 +262,9 @@ def index_texts(looked: SearchReport) -> Iterable[str]:
         number = f"{'slot' if why in OF_SLOTS else 'entry'} {entry}"
         if why == DOUBTED_SLOT and all(other == why for other, _ in others):
             yield f"{name} may have lost slots: {number} and those next to it are empty; see rmqtool verify"
+        elif name == open_file:
+            instead = "" if request.scan == "never" else "; the log is scanned instead"
+            yield f"{name} was not closed: a hash chain {why} ({number}){more}{instead}"
         else:
             yield f"{name} is damaged: a hash chain {why} ({number}){more}"
 

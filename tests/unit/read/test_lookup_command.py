@@ -498,6 +498,12 @@ def test_keys_that_count_up_leave_pages_of_slots_empty(lost: str, tmp_path: Path
     assert ("is damaged: a hash chain has lost its slot (slot " in found.err) == (lost == "slots")
     assert (" may have lost slots: slot " in found.err) == (lost == "slots and an entry")
     assert [row["found_by"] for row in found.rows] == ([] if lost == "nothing" else ["scan"])
+    (root / "abort").touch()
+    text = " was not closed: a hash chain has lost its slot (slot "
+    found, never = lookup(root, "--key", key), lookup(root, "--key", key, "--scan", "never")
+    assert (text in found.err, text in never.err) == (lost == "slots", lost == "slots")
+    assert ("; the log is scanned instead\n" in found.err) == (lost == "slots")
+    assert "is damaged" not in found.err and "instead" not in never.err
 
 
 def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
