@@ -168,6 +168,13 @@ def test_a_reason_continues_on_the_next_line() -> None:
     assert " ".join(line[12:] for line in lines[2:]) == rows[0]["reason"]
 
 
+def test_what_is_left_of_a_damaged_record_is_never_cut() -> None:
+    """`recover` names the body first; its text continues on the next line."""
+    row = {"left": "body 1024/1024, header", "topic": "pubMultiTag", "queue_id": 1, "uniq_key": "F" * 56}
+    lines = Table(("left", "topic", "queue_id", "uniq_key"), width=40).lines([row])
+    assert [line.split("  ")[0] for line in lines[-3:]] == ["body", "1024/1024,", "header"]
+
+
 @given(st.text(st.sampled_from("ab -:/"), max_size=200), st.integers(1, 120))
 def test_a_line_of_a_report_loses_no_word(text: str, width: int) -> None:
     """Filled or not, the words and their order stay."""
