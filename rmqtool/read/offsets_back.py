@@ -63,7 +63,7 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
     """The committed offsets that are behind those of the .bak, by group, topic and queue.
 
     Only those after which the queue has messages; none of the broker's own groups, or if one of the files
-    cannot be read or understood, which is a finding of its own. A queue that cannot be read is among
+    cannot be read or understood. A queue that cannot be read is among
     `store.failures`. The store must not be live.
     """
     texts = _texts(store)
@@ -72,7 +72,7 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
     try:
         documents = [config_json.load_with_bak(text, None).document for text in texts]
         present, before = map(config_json.consumer_offsets, documents)
-    except FormatError:
+    except FormatError:  # of the file a finding of its own; no start reads this .bak
         return []
     if documents[0].get(OFFSETS_SET_BACK) is True:
         return []
@@ -86,13 +86,13 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
 
 
 def _texts(store: Store) -> tuple[bytes | None, bytes | None] | None:
-    """The texts of the file and its .bak; None if they are not what a broker begins with."""
+    """The texts of the file and its .bak; None if one is missing, or RocksDB has the offsets."""
     layout, folder, names = (
         store.layout,
         store.layout.config_folder,
         (CONSUMER_OFFSETS, f"{CONSUMER_OFFSETS}.bak"),
     )
-    if folder is None or not has_config(layout) or layout.rocksdb_config is not None:
+    if folder is None or not has_config(layout):
         return None
     if not all(name in layout.config for name in names):
         return None

@@ -183,6 +183,14 @@ def test_not_after_commands_that_set_offsets(
     assert run(capsys, "recover", root, "--apply")[0] == 0
     after: Any = config_json.parse((root / FILE).read_bytes())
     assert after["offsetTable"] != table["offsetTable"] and after["rmqtoolOffsetsSetBack"] is True
+    ((topic, queue_id),) = {
+        (name.partition("@")[0], queue_id)
+        for name, queues in table["offsetTable"].items()
+        for queue_id, offset in queues.items()
+        if offset != after["offsetTable"][name][queue_id]
+    }
+    words = ("append", root, "--topic", topic, "--queue", queue_id, "--body", "x")
+    assert run(capsys, *words)[0] == 0
     assert codes(capsys, root) == []
 
 

@@ -47,7 +47,6 @@ STAYS = {
     "bad_cf08_consumer_offsets_missing": {"CF08"},
     "bad_cf09_groups_missing": {"CF09"},
     "bad_cf10_offsets_replaced": {"CF10"},
-    "bad_cf11_offsets_went_back": {"CF11"},
     "bad_cl13_bad_properties": {"CL13"},
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
