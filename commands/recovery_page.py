@@ -315,6 +315,11 @@ consumed. Start the broker, then the consumers.
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.
 
+If groups receive messages again, `rmqtool doctor STORE` says whether committed offsets are behind those of
+consumerOffset.json.bak (CF11), which a broker writes five seconds earlier. If nobody reset them, put the .bak
+back before a broker starts, with the line that doctor prints: seconds after a start the .bak has the offsets
+of the file.
+
 A broker whose queues are in RocksDB only has topics, groups and offsets in the folders config/topics,
 config/subscriptionGroups and config/consumerOffsets (5.4 with useSingleRocksDBForAllConfigs: config/metadata;
 with configManagerVersion=v2: config/rdb): look for these in the backup. If all of them are gone, recover and
