@@ -12,6 +12,7 @@ from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
 from rmqtool.problems import NEEDS_STORE, Finding
+from rmqtool.storage.counted_queues import topics_of_batches
 from rmqtool.terminal import counted, print_error, shortened
 from rmqtool.times import format_time
 
@@ -153,7 +154,7 @@ def note_selection(
         return
     if set(selection.tags) == {TAG}:  # fillers stand alone
         return
-    topics = {topic for store in stores for topic, _ in store.layout.batch_queues}
+    topics = {topic for store in stores for topic in topics_of_batches(store.layout)}
     if any(map(selection.matches_topic, topics)):
         writer.note(
             "rmqtool: a batch record counts as one message with its own keys, tags and properties;"

@@ -264,7 +264,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "does not start if a size points outside the file; otherwise overwrites units that the queue uses",
             _REWRITE_QUEUE, "ConsumeQueueExt#recover"),
     Problem("CQ18", "wrong queue type", "error", "the queues in this folder are not of the type that topics.json gives their topic",
-            _LOAD_FAILS, "rmqtool recover STORE: moves the plain queues of a batch topic to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
+            _LOAD_FAILS, "rmqtool recover STORE: moves the plain queues of a batch topic, or batch queues without files of another one, to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
             " while the broker is stopped: BatchCQ for queues in batchconsumequeue, SimpleCQ for those in consumequeue",
             "ConsumeQueueStore#queueTypeShouldBe"),
     # index

@@ -13,6 +13,7 @@ import numpy as np
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.queue.units import UnitReader, live
 from rmqtool.storage.buffers import Array
+from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 
 Key = tuple[str, int]
@@ -34,7 +35,7 @@ class QueueUnits:
     """Reads the units of many queues. What was seen of a file is remembered: where its records lie."""
 
     def __init__(self, layout: StoreLayout) -> None:
-        self._queues: dict[Key, QueueFiles] = layout.consume_queues | layout.batch_queues
+        self._queues: dict[Key, QueueFiles] = counted_queues(layout)
         self._reader = UnitReader()
         self._spans: dict[StoreFile, tuple[int, int]] = {}
 

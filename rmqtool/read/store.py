@@ -31,6 +31,7 @@ from rmqtool.log.log_heads import Head
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, End, Span, open_queue
 from rmqtool.read.selection import Selection
 from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
 from rmqtool.storage.locate import find_layout, located
 from rmqtool.storage.open_files import Failure, OpenFiles, path_of
@@ -67,7 +68,7 @@ class OpenQueues(Mapping[tuple[str, int], AnyQueue]):
     def __init__(self, layout: StoreLayout, files: OpenFiles) -> None:
         self._layout = layout
         self._files = files
-        self._listed = {**layout.consume_queues, **layout.batch_queues}
+        self._listed = counted_queues(layout)
         self._open: dict[tuple[str, int], AnyQueue] = {}
 
     def __getitem__(self, key: tuple[str, int]) -> AnyQueue:

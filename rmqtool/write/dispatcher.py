@@ -31,6 +31,7 @@ from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.light_queues import LightUnit, light_units, named_units, with_light
 from rmqtool.storage import durable as disk
+from rmqtool.storage.counted_queues import topics_of_batches
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.source import ByteSource, BytesSource, open_source
 from rmqtool.write.extension_writer import ExtensionWriter
@@ -96,7 +97,7 @@ class Dispatcher:
         self._is_batch_topic = batch_topics
         self._batch_by_topic: dict[bytes, bool] = {}
         self._topic_codes: dict[bytes, int] = {}
-        self._found_batch = {topic for topic, _ in layout.batch_queues}
+        self._found_batch = set(topics_of_batches(layout))
         extension = None
         if options.ext_queues:
             extension = ExtensionWriter(root / PARTS[3], layout.ext_queues, options.ext_queue_file_size)

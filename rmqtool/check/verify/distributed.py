@@ -23,6 +23,7 @@ from rmqtool.check.verify.spans import Key, Span
 from rmqtool.errors import UnreadableError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding
+from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import StoreFile, StoreLayout
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class QueueWork:
 def queue_tasks(check: UnitCheck) -> Iterator[QueueTask]:
     """A task for every queue of the store, in the order in which findings are reported."""
     layout, spans = check.context.layout, check.check.spans.queues
-    for queue in layout.unit_queues:
+    for queue in counted_queues(layout).values():
         span, error = spans.get(queue.key), check.check.failed.get(queue.key)
         size = sum(file.size for file in queue.files)
         failed = None if error is None else reason_of(error)

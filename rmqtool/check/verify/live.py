@@ -22,6 +22,7 @@ from rmqtool.check.verify.spans import Key, Mismatch, UnitFault
 from rmqtool.errors import UnreadableError
 from rmqtool.queue.consume_queue import open_queue
 from rmqtool.queue.units import UnitReader, present
+from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import QueueFiles, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 
@@ -63,7 +64,7 @@ def _is_still(
     """Whether units of `item` are still missing; those that have come are taken from its beginning."""
     if item.kind is not UnitFault.MISSING:
         return True
-    if queue.key in context.layout.batch_queues:
+    if queue.is_batch:
         return _is_still_in_batch(check, queue.key, item)
     come = _come(reader, queue, item.first, item.last + 1)
     if come:
@@ -103,7 +104,7 @@ def _come(reader: UnitReader, queue: QueueFiles, first: int, stop: int) -> int:
 def queue_end_now(context: Context, key: Key) -> int | None:
     """The queue offset after a queue's last message, by its files as they are now; None without."""
     layout = context.layout
-    queue = layout.batch_queues.get(key) or layout.consume_queues.get(key)
+    queue = counted_queues(layout).get(key)
     with OpenFiles() as open_files:
         try:
             return None if queue is None else open_queue(queue.relisted(), open_files).max_offset()

@@ -32,6 +32,7 @@ from rmqtool.queue.light_queues import light_units
 from rmqtool.queue.rocksdb_units import store_times
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.read.delay_levels import configured, is_delay
+from rmqtool.storage.counted_queues import topics_of_batches
 from rmqtool.storage.layout import QueueFiles
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class QueueCheck:
         self.context = context
         self.spans = Spans()
         self.failed: dict[Key, OSError] = {}
-        self._batch_topics = {topic for topic, _ in context.layout.batch_queues}
+        self.batch_topics = set(topics_of_batches(context.layout))
         self.delays_ms = configured(context.layout.broker_conf)
 
     def reader(self) -> UnitReader:
@@ -124,7 +125,7 @@ class QueueCheck:
         """
         if not self.context.layout.has_queues_in_files:
             return False
-        return key[0] in self._batch_topics or bool(sys_flag & INNER_BATCH)
+        return key[0] in self.batch_topics or bool(sys_flag & INNER_BATCH)
 
     def units_of(self, queue: QueueFiles, offsets: np.ndarray, reader: UnitReader) -> np.ndarray:
         """The units with these queue offsets, shape (n,); those of negative ones are zero. Raises OSError."""

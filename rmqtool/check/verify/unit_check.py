@@ -32,6 +32,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.segments import units_name
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, pre_blank, present
+from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.queue_logs.view import TieredLogs
 from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
@@ -105,7 +106,7 @@ class UnitCheck:
             if context.spread is not None:
                 yield from context.spread.read_queues(self)
             else:
-                for queue in layout.unit_queues:
+                for queue in counted_queues(layout).values():
                     yield from self.read_queue(queue, reader)
             context.queue_ends.update(
                 (key, max(units.last + 1, context.noted_end(key)))
@@ -291,7 +292,7 @@ class UnitCheck:
             else:
                 yield self._finding(_SIMPLE[item.kind], key, item.first, item.last, record=item.start)
         reported = [(item.first, item.last + 1) for item in mismatches]
-        if key in self.context.layout.batch_queues:  # units are found by the record that they name
+        if key[0] in self.check.batch_topics:  # units are found by the record that they name
             reported += [
                 (run.first, run.last + 1) for run in units.unclaimed if _is_named(mismatches, run.start)
             ]

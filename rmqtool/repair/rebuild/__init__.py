@@ -656,24 +656,30 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
 
 
 def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Action]:
-    """Deletions of the plain queues of batch topics, with which 5.x does not start.
+    """Deletions of queues of the other type, with which 5.x does not start.
 
-    A topic keeps them if topics.json is there and does not say that it is a batch topic, even if a record of
-    the log says so.
+    These are the plain queues of batch topics, and folders of batch queues without any file next to plain
+    queues. A topic keeps its plain queues if topics.json is there and does not say that it is a batch topic,
+    even if a record of the log says so.
 
     Source: ConsumeQueueStore#queueTypeShouldBe.
     """
     layout = found.view.layout
     if not layout.has_queues_in_files or not found.options.profile.has_inner_batch:
         return
-    folders = {topic: queue.folder.parent for (topic, _), queue in layout.consume_queues.items()}
-    is_lost = has_no_content(layout, TOPICS)
-    for topic in sorted(folders.keys() & found.batch_topics):
-        if types.get(topic, is_lost) and selection.matches_topic(topic):
-            yield Action(
-                "delete", layout.relative(folders[topic]), 0, 0,
-                "the topic has batch queues, which are in batchconsumequeue", "CQ18", {"topic": topic},
-            )  # fmt: skip
+    is_lost, of_batches = has_no_content(layout, TOPICS), found.batch_topics
+    for queues, is_wrong, type_text in (
+        (layout.consume_queues, lambda topic: topic in of_batches and types.get(topic, is_lost), "batch"),
+        (layout.batch_queues, lambda topic: topic not in of_batches and not types.get(topic), "plain"),
+    ):
+        folders = {topic: queue.folder.parent for (topic, _), queue in queues.items()}
+        for topic in sorted(filter(is_wrong, folders)):
+            if selection.matches_topic(topic):
+                yield Action(
+                    "delete", layout.relative(folders[topic]), 0, 0,
+                    f"the topic has {type_text} queues, which are in another folder", "CQ18",
+                    {"topic": topic},
+                )  # fmt: skip
 
 
 def _left_of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Unmended]:
@@ -688,7 +694,7 @@ def _left_of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Sel
         return
     folders = {topic: queue.folder.parent for (topic, _), queue in layout.batch_queues.items()}
     for topic, folder in sorted(folders.items()):
-        if not types.get(topic) and selection.matches_topic(topic):
+        if topic in found.batch_topics and not types.get(topic) and selection.matches_topic(topic):
             yield Unmended(
                 layout.relative(folder), ("CQ18",),
                 "by config/topics.json the topic has no batch queues, so a 5.x broker does not start. While"

@@ -36,6 +36,7 @@ from rmqtool.repair.rebuild.extension_task import Bits
 from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted_records
 from rmqtool.repair.rebuild.kept import Kept
 from rmqtool.repair.rebuild.log_view import LogView
+from rmqtool.storage.counted_queues import topics_of_batches
 from rmqtool.storage.rocksdb.database import Database
 from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, SIDE_FOLDER
 from rmqtool.write.options import WriteOptions
@@ -95,7 +96,7 @@ class SurveyedQueues(QueueCheck):
 
     def __init__(self, context: Context, options: WriteOptions, batch_topics: Collection[str]) -> None:
         super().__init__(context)
-        self._batch_topics |= set(batch_topics)
+        self.batch_topics |= set(batch_topics)
         self._options = options
         self._any_light = replace(options, multi_dispatch=True)
         self._per_file = options.consume_queue_file_size // UNIT_SIZE
@@ -265,7 +266,7 @@ class Survey:
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are batch queues."""
         known = {key[0] for key, span in self.queues.spans.queues.items() if span.is_batch}
-        return frozenset(known | {topic for topic, _ in self.view.layout.batch_queues})
+        return topics_of_batches(self.view.layout) | known
 
 
 def _is_of_queues_or_index(item: Finding) -> bool:

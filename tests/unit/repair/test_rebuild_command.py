@@ -414,6 +414,26 @@ def test_a_topic_that_topics_json_does_not_call_a_batch_topic_keeps_its_queues(
     assert main(["recover", str(store), "--apply"]) == 1  # nothing is changed, and a start fails
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("queue", ["0", "7"])
+def test_a_folder_without_files_makes_no_batch_topic(
+    queue: str, is_known: bool, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plain queues of the topic are read and stay; 5.x does not start with the folder, so it goes."""
+    (store / "batchconsumequeue/pubOrder" / queue).mkdir(parents=True)
+    with Store.open(store) as opened:
+        assert opened.max_offset("pubOrder", 0) > 0
+        assert opened.get_by_queue_offset("pubOrder", 0, 0) is not None
+    assert [each.problem.code for each in problems(store)] == ["CQ18"]
+    if not is_known:
+        for path in (store / "config").glob("topics.json*"):
+            path.unlink()
+    files = queue_files(store)
+    assert main(["recover", str(store), "--apply"]) == 0
+    assert not (store / "batchconsumequeue/pubOrder").exists() and queue_files(store) == files
+    assert not problems(store) and not topics_of(store)["pubOrder"].is_batch
+
+
 @pytest.mark.parametrize("content", [b"", b'{"topicConfigTable', None])
 def test_a_config_file_comes_from_its_bak(
     content: bytes | None, store: Path, capsys: pytest.CaptureFixture[str]
