@@ -164,10 +164,14 @@ def half_message(read: Callable[[int, int], bytes], at: int, size: int) -> tuple
     """
     if size - at < form.MIN_RECORD_SIZE:
         return None
-    total, magic = form.BLANK.unpack(read(at, form.BLANK_SIZE))
+    first = read(at, form.MIN_RECORD_SIZE)
+    if len(first) < form.MIN_RECORD_SIZE:  # the file has become shorter
+        return None
+    total, magic = form.BLANK.unpack(first)
     if magic != form.MAGIC_V1 or total <= 0:
         return None
-    layout = form.head_layout(int.from_bytes(read(at + form.SYS_FLAG_OFFSET, 4), signed=True))
+    flags = first[form.SYS_FLAG_OFFSET : form.SYS_FLAG_OFFSET + 4]
+    layout = form.head_layout(int.from_bytes(flags, signed=True))
     head = read(at, layout.size)
     if len(head) < layout.size:
         return None
