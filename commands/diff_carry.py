@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rmqtool.command_line import argument, command_line
 from rmqtool.commands import options
 from rmqtool.commands.verdicts import Row, lacking_ranges, listed, wholly_held
 from rmqtool.sizes import largest_counts
@@ -162,7 +162,13 @@ def lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
         return
     groups = {name: _groups(name, row, stores) if _takes_messages(to.store.layout) else []
               for name, to in (("b", found.a), ("a", found.b))}  # fmt: skip
-    if log["whole_files"] or any(groups.values()):
+    copied = [each["side"] for each in log["whole_files"]]
+    unfilled = [
+        name for name, side in (("a", found.a), ("b", found.b))
+        if _missing_parts(name, row) and _takes_messages(side.store.layout)
+        and not (groups[_OTHER[name]] or name in copied)
+    ]  # fmt: skip
+    if copied or unfilled or any(groups.values()):
         yield ""
     yield from _copy_lines(row, stores)
     ahead = log["ahead_carried"]
@@ -177,10 +183,17 @@ def lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
             " log, with new queue offsets. Run each line once: a second run adds the messages again."
         )
         for name in groups:
-            if groups[name] and _damaged_places(_OTHER[name], row):
+            if groups[name] and _is_repaired_first(_OTHER[name], row):
                 yield from _repair_lines(_OTHER[name], row, stores)
         for name in groups:
             yield from _titled("", groups[name])
+    for name in unfilled:
+        yield from _repair_lines(name, row, stores, f"If {name.upper()} stays: ")
+
+
+def _is_repaired_first(name: str, row: Row) -> bool:
+    """Whether `append` refuses a side, or what it lacks shows only after a repair."""
+    return bool(_damaged_places(name, row) or _missing_parts(name, row)) or _units_past_end(name, row)
 
 
 def _titled(label: str, groups: list[Group], first: list[str] | None = None) -> Iterator[str]:
@@ -249,6 +262,20 @@ def _damaged_places(name: str, row: Row) -> int:
     return sum((part["kind"], part["side"]) == ("damage", name) for part in lacking_ranges(row))
 
 
+def _missing_parts(name: str, row: Row) -> int:
+    """Return how many files, or parts of files, a side lacks between its others: recover fills them."""
+    return sum(
+        (part["place"], part["side"]) == ("inside", _OTHER[name]) for part in row["commit_log"]["only"]
+    )
+
+
+def _units_past_end(name: str, row: Row) -> bool:
+    """Whether the queues of a side name records past the end of its log, which has lost them."""
+    side = row[name]
+    is_known = side["commit_log"] is not None and side["units_end_offset"] is not None and not side["live"]
+    return is_known and side["units_end_offset"] > side["commit_log"]["end_offset"]
+
+
 def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
     """Yield the files that one side has whole and the other lacks: to copy them keeps all messages."""
     for each in row["commit_log"]["whole_files"]:
@@ -272,7 +299,7 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
         if each["fillers"]:
             yield f"{'undo':<13}{stores[each['side']].command('recover', '--undo', 'BACKUP')}"
         for file in each["files"][:_FILES_SHOWN]:
-            yield f"{'copy':<13}{shlex.join(('cp', '--sparse=always', file['from'], file['to']))}"
+            yield f"{'copy':<13}{command_line('cp', '-p', argument(file['from']), argument(file['to']))}"
         if len(each["files"]) > _FILES_SHOWN:
             yield f"{'':<13}and {len(each['files']) - _FILES_SHOWN} more: --json names them"
         yield from _recover_lines(each["side"], row, stores)
@@ -347,13 +374,19 @@ def newer_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
         f" Delayed messages that were delivered already are delivered again. Empty {new} before it becomes a"
         f" slave of {old}."
     )
-    if log["ahead_carried"] is not None and (behind := log["ahead_carried"]["not_carried"]):
+    ahead = log["ahead_carried"]
+    if ahead is not None and (behind := ahead["not_carried"]):
         yield f"{'':<13}{_behind_text(behind)[2:]}."
+    if ahead is not None and ahead["damaged_places"]:
+        places = counted(ahead["damaged_places"], "place")
+        yield f"{'':<13}{new} is damaged in {places} after the end of {old}: what is sound is added."
     yield from _repair_lines(_OTHER[name], row, stores)
-    part = next(part for part in log["only"] if part["place"] == "after")
-    limits = part["physical_offset"], part["physical_offset"] + part["length"]
-    yield _carry_line(row, name, NOT_CARRIED, limits, stores)
-    yield from _new_topic_lines(row, name)
+    if ahead is None:
+        limits = log["common_end"], row[name]["commit_log"]["end_offset"]
+        yield _carry_line(row, name, NOT_CARRIED, limits, stores)
+        yield from _new_topic_lines(row, name)
+    else:
+        yield from _carry_ahead(name, row, stores)
 
 
 def _repair_lines(name: str, row: Row, stores: Stores, lead: str = "") -> Iterator[str]:
@@ -373,6 +406,10 @@ def _repair_lines(name: str, row: Row, stores: Stores, lead: str = "") -> Iterat
         reasons.append("has bytes after its end")
     if row[name]["repair_unfinished"]:
         reasons.append("has an interrupted repair")
+    if _units_past_end(name, row):
+        reasons.append("has queues that reach past its log")
+    if missing := _missing_parts(name, row):
+        reasons.append(f"lacks {counted(missing, 'part')} of its log")
     if reasons:
         why = f"{name.upper()} {' and '.join(reasons)}"
         yield f"first        {lead}{why}: repair it, do not start it, then compare again:"
@@ -412,7 +449,11 @@ def _carry_ranges(
 ) -> Iterator[str]:
     """Yield the lines that carry over what the other side lacks of the messages within the limits."""
     ranges = [(each["from_offset"], each["to_offset"]) for each in found["ranges"]]
+    words: tuple[str, ...] = ()
     if not 1 <= len(ranges) <= _RANGES_SHOWN:
+        if found["damaged_places"] or found["damaged_properties"]:
+            words = ("--on-error", "skip")
+            yield "             append skips the damaged messages between the others, and exits with 3 then"
         if found["in_other"]:
             twice = counted(found["in_other"], "message")
             where = f" ({len(ranges)} ranges in --json leave them out)" if ranges else ""
@@ -420,7 +461,7 @@ def _carry_ranges(
         ranges = [limits]
     for each in ranges:
         # With both limits the line never takes messages that another line has added to the end.
-        yield _carry_line(row, name, exclude, each, stores)
+        yield _carry_line(row, name, exclude, each, stores, *words)
 
 
 def _carried_text(found: Row, name: str) -> str:
@@ -439,8 +480,10 @@ def _carried_text(found: Row, name: str) -> str:
     return f"{counted(total, 'message')}: {', '.join(parts)}{f' ({topics})' if topics else ''}{rest}"
 
 
-def _carry_line(row: Row, name: str, exclude: str, limits: tuple[int, int], stores: Stores) -> str:
-    """Return the line that adds messages of side `name` to the other store.
+def _carry_line(
+    row: Row, name: str, exclude: str, limits: tuple[int, int], stores: Stores, *given: str
+) -> str:
+    """Return the line that adds messages of side `name` to the other store; `given` are options of append.
 
     A topic that the other store lacks is created there with as many queues as it has here.
     """
@@ -448,7 +491,7 @@ def _carry_line(row: Row, name: str, exclude: str, limits: tuple[int, int], stor
     line = stores[name].command("dump", *words, "--exclude-topic", exclude, "--json")
     numbers = set(_new_topics(row, name).values())
     queues = ["--queues", str(numbers.pop())] if len(numbers) == 1 else []
-    append = stores[_OTHER[name]].command("append", "--create-topic", *queues, "--input", "-")
+    append = stores[_OTHER[name]].command("append", "--create-topic", *queues, *given, "--input", "-")
     return f"{'run':<13}{line} | {append}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from rmqtool.check.diff import Difference
 from rmqtool.check.diff import diff as compare
 from rmqtool.cli import main
+from rmqtool.errors import EXIT_OK
+from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
 from rmqtool.read.store import Store
 from tests.support.trees import copy_tree, unchanged
@@ -36,3 +39,20 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dic
     capfd.readouterr()
     code = main(["diff", *map(str, arguments), "--format", "json"])
     return code, json.loads(capfd.readouterr().out)
+
+
+def carry(line: str, rows: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run a line `dump ... | append ... --input -`."""
+    dump, _, append = line.partition(" | ")
+    assert main(shlex.split(dump)[1:]) == EXIT_OK
+    rows.write_text(capfd.readouterr().out)
+    assert shlex.split(append)[-2:] == ["--input", "-"]
+    assert main([*shlex.split(append)[1:-1], str(rows)]) == EXIT_OK
+    capfd.readouterr()
+
+
+def keys(root: Path) -> set[str | None]:
+    """The unique keys of the messages of a store."""
+    with Store.open(root) as store:
+        found = (each.message.properties_bytes for each in store.messages())
+        return {properties.decode(each).get(properties.UNIQ_KEY) for each in found}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.carried import NOT_CARRIED
 from rmqtool.check.diff.operands import Operand, ReadOptions, check_places, look_at, where
-from rmqtool.errors import InputError
+from rmqtool.errors import InputError, UnreadableError
 from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -98,19 +98,24 @@ class Difference:
         """The number of messages that the longer log has after the end of the other; None if it is unknown.
 
         A batch record counts as one. Of a long range, whose records are not counted, the units of the queues
-        count, if they reach the end of the log. Between two logs without a common range neither has a record.
+        that name a record in it count, if they reach the end of the log. Between two logs without a common
+        range neither has a record.
         """
         log = self.log
         if log is None or log.ahead is None or log.start > log.stop:
             return None
-        side, place = (self.a, 0) if log.ahead == "a" else (self.b, 1)
+        side = self.a if log.ahead == "a" else self.b
         records = next(part.records for part in log.only if part.place == "after")
         if records is not None or self.queues is None:
             return records
-        begins_earlier = any(part.side == log.ahead and part.place == "before" for part in log.only)
-        if begins_earlier or side.store.dispatched_end() < side.end:
+        if side.store.dispatched_end() < side.end:
             return None
-        return sum(counts[place] for counts in self.queues.by_topic.values())
+        from rmqtool.check.diff.queues import messages_from
+
+        try:
+            return messages_from(side, log.stop) or None
+        except UnreadableError:
+            return None
 
     def row(self) -> dict[str, Any]:
         """As JSON; offsets and lengths in bytes, times in ms since 1970."""

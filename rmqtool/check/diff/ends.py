@@ -11,8 +11,9 @@ import numpy as np
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.formats.message import BLANK, BLANK_SIZE
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.log_heads import is_blank
 
 SideName = Literal["a", "b"]
 Place = Literal["before", "inside", "after"]
@@ -55,6 +56,7 @@ class Only:
 class TrailingRange:
     """The bytes after the end of the shorter log, where the other one continues at `physical_offset`.
 
+    That is the start of the next file if the shorter log ends with the same blank as the other one's file.
     `state` is `empty` (zeros), `part` (the first bytes of the other log's record, then zeros: it was being
     written) or `other` (a damaged record, or remains of an older log).
     """
@@ -90,12 +92,13 @@ def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) ->
     """The range [low, high) of one side, with its times, and the number of records if it is short."""
     log = side.store.commit_log
     count, times, sees_end = None, list[int](), False
+    last = side.tail.last if high == side.end else None
     try:
-        head = log.head(low)
+        head = next(log.heads(low), None)  # after a blank at `low`, the first record of the next file
         if head is not None:
             times.append(head.store_timestamp)
-        if high == side.end and side.tail.last is not None:
-            times.append(side.tail.last.store_timestamp)
+        if last is not None:
+            times.append(last.store_timestamp)
             sees_end = True
         if high - low <= _COUNTED_BYTES:
             count, position = 0, low
@@ -105,7 +108,8 @@ def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) ->
                 count, position = count + 1, each.end
                 times.append(each.store_timestamp)
             sees_end = sees_end or count > 0
-            if head is None or (place == "after" and position < high):
+            stop = high if last is None else last.end  # a file without a record may follow
+            if head is None or (place == "after" and position < stop):
                 count = None  # some of the bytes are not records: verify reports them
     except UnreadableError:
         count = None
@@ -121,6 +125,9 @@ def trailing_range(a: Operand, b: Operand, reading: ReadOptions) -> TrailingRang
     shorter, longer = (a, b) if a.end < b.end else (b, a)
     offset = shorter.end
     try:
+        following = {_after_blank(side, offset, reading) for side in (a, b)}
+        if len(following) == 1 and (start := following.pop()) is not None:
+            return TrailingRange(name, start, "empty")
         head = longer.store.commit_log.head(offset)
         length = head.total_size if head is not None else BLANK_SIZE
         with (
@@ -130,6 +137,18 @@ def trailing_range(a: Operand, b: Operand, reading: ReadOptions) -> TrailingRang
             return TrailingRange(name, offset, _state(here, there, length))
     except OSError:
         return None
+
+
+def _after_blank(side: Operand, offset: int, reading: ReadOptions) -> int | None:
+    """The end of the file that ends with a blank at an offset; None without one. Raises OSError."""
+    file = side.store.commit_log.file_of(offset)
+    if file is None:
+        return None
+    left = file.end - offset
+    with closing(_Bytes(side, offset, reading)) as found:
+        first, second = BLANK.unpack(found.read(0, BLANK_SIZE).tobytes())
+    ends_file = is_blank(first, second, left, file.entry_header) and left in (first, second)
+    return file.end if ends_file else None
 
 
 class _Bytes:

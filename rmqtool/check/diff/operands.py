@@ -6,6 +6,7 @@ unit has its record in the compared log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,14 @@ class Operand:
         """The physical offset where the log ends."""
         return self.tail.end
 
+    @property
+    def units_end(self) -> int:
+        """The physical offset after the newest record that a unit names; -1 without units.
+
+        If it is past `end`, the log has lost what follows: `append` refuses, and `recover` cuts the queues.
+        """
+        return max((start + size for start, size in _places(self.spans)), default=-1)
+
     def name(self, path: Path) -> str:
         """`path` as rows show it."""
         return self.store.layout.relative(path)
@@ -85,6 +94,7 @@ class Operand:
             if layout.commit_log
             else None,
             "queues": len(self.spans),
+            "units_end_offset": self.units_end if self.spans else None,
         }
 
 
@@ -112,11 +122,15 @@ def look_at(store: Store) -> Operand:
         except UnreadableError as error:
             if not (live and error.is_gone):
                 reasons.setdefault(layout.relative(path_of(error)), error.message)
-    units = (span.last for span in spans.values() if span.last is not None)
-    places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]
     start = _start_now(store) if live else store.commit_log.min_offset
-    tail = store.commit_log.tail(places)
+    tail = store.commit_log.tail(_places(spans))
     return Operand(store, live, spans, start, tail, tuple(reasons.items()), dispatched)
+
+
+def _places(spans: dict[Key, Span]) -> Iterator[tuple[int, int]]:
+    """(physical offset, size) of the record that the newest unit of each queue names."""
+    units = (span.last for span in spans.values() if span.last is not None)
+    return ((unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank)
 
 
 def check_places(one: Operand, other: Operand) -> None:

@@ -8,7 +8,7 @@ each broker's own, so the tags code that it leads to is compared, if it can be r
 The common range ends where the logs have diverged. From there on a physical offset names a different
 record on each side, so the units of each side are compared with the records of its own log.
 
-`own_records` finds the queue offsets of the records that only one log holds.
+`own_records` finds the queue offsets of the records that only one log holds, `messages_from` counts them.
 
 Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue. CommitLogDispatcherBuildConsumeQueue: prepared and
 rolled back messages get no unit.
@@ -81,6 +81,17 @@ def own_records(side: Operand, start: int) -> dict[Key, OwnRecords]:
             oldest = row["physical_offset_min"] if old is None else old.oldest
             found[key] = OwnRecords(first, last, oldest, row["physical_offset_max"])
     return found
+
+
+def messages_from(side: Operand, start: int) -> int:
+    """How many messages the queues have of the records at the physical offset `start` and after it.
+
+    Raises UnreadableError.
+    """
+    counts = (
+        span.max_offset - max(side.store.queues[key].first_live(start), 0) for key, span in side.spans.items()
+    )
+    return sum(max(count, 0) for count in counts)
 
 
 _WINDOW_UNITS = 1 << 15

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.check.diff.ends import SideName
+from rmqtool.check.diff.ends import Only, SideName
 from rmqtool.check.diff.operands import Operand
 from rmqtool.check.diff.windows import Range, without
 from rmqtool.lazy_dataclass import dataclass
@@ -95,9 +95,20 @@ def _wanted(name: SideName, side: Operand, log: LogDifference) -> list[Range]:
     ranges += ((part.start, part.stop) for part in only if part.place == "inside")
     after = log.behind_end
     is_cut = after is not None and after.side == name and after.state != "empty"
-    if ranges or is_cut or side.store.dispatched_end() > side.end:
-        ranges += ((part.start, part.stop) for part in only if part.place == "after")
+    if ranges or is_cut or side.units_end > side.end:
+        ranges += (_lacked(part, name, log) for part in only if part.place == "after")
     return ranges
+
+
+def _held_end(name: SideName, log: LogDifference) -> int:
+    """Where a log that is shorter than the other goes on: its end, or after the blank there; else 0."""
+    after = log.behind_end
+    return after.physical_offset if after is not None and after.side == name else 0
+
+
+def _lacked(part: Only, name: SideName, log: LogDifference) -> Range:
+    """What side `name` lacks of a part that only the other side has: not the blank that both have."""
+    return max(part.start, _held_end(name, log)) if part.place == "after" else part.start, part.stop
 
 
 def _overlaps(file: StoreFile, ranges: list[Range]) -> bool:
@@ -108,7 +119,7 @@ def _copied(
     name: SideName, side: Operand, other: Operand, chosen: list[StoreFile], log: LogDifference, jobs: int
 ) -> Iterator[StoreFile]:
     """Those of the chosen files of `other` that leave no gap, are sound, and have all that `side` has."""
-    size, held_end = other.store.layout.commit_log_file_size, side.end
+    size, held_end = other.store.layout.commit_log_file_size, max(side.end, _held_end(name, log))
     for file in chosen:
         low, high = file.file_from_offset, file.end
         is_whole = file.size == size and low <= held_end and not other.end < min(side.end, high)
@@ -177,7 +188,7 @@ def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: Log
     lacking = [each for found in log.ranges for each in found.lacking if each.side == name]
     only = [part for part in log.only if part.side != name]
     held: list[tuple[int, int, int | None]] = [(each.start, each.stop, each.messages) for each in lacking]
-    held += ((part.start, part.stop, part.records) for part in only)
+    held += ((*_lacked(part, name, log), part.records) for part in only)
     parts = [part for part in held if any(_overlaps(file, [part[:2]]) for file in files)]
     copied = [(file.file_from_offset, file.end) for file in files]
     # Of a part that goes on in files that are not copied, the messages were not counted separately.

@@ -13,10 +13,9 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
-from rmqtool.formats import properties
 from rmqtool.read.store import Store
 from tests.support.build_store import patch
-from tests.support.diffs import run
+from tests.support.diffs import carry, keys, make_pair, run
 from tests.support.stores import Library
 from tests.support.trees import copy_tree
 
@@ -30,23 +29,6 @@ def commands(text: str, label: str) -> list[str]:
     lines = text[text.index(f"\n{label}") + 1 :].splitlines()
     ends = [number for number, line in enumerate(lines) if number and line.startswith(("if ", "instead "))]
     return [line[13:] for line in lines[: min(ends, default=len(lines))] if line.startswith("run ")]
-
-
-def carry(line: str, rows: Path, capfd: Capture) -> None:
-    """Run a line `dump ... | append ... --input -`."""
-    dump, _, append = line.partition(" | ")
-    assert main(shlex.split(dump)[1:]) == EXIT_OK
-    rows.write_text(capfd.readouterr().out)
-    assert shlex.split(append)[-2:] == ["--input", "-"]
-    assert main([*shlex.split(append)[1:-1], str(rows)]) == EXIT_OK
-    capfd.readouterr()
-
-
-def keys(root: Path) -> set[str | None]:
-    """The unique keys of the messages of a store."""
-    with Store.open(root) as store:
-        found = (each.message.properties_bytes for each in store.messages())
-        return {properties.decode(each).get(properties.UNIQ_KEY) for each in found}
 
 
 def test_messages_that_only_the_other_store_has_sound_are_carried_over(
@@ -222,3 +204,35 @@ def test_no_file_is_copied_that_is_damaged_too_or_from_elsewhere(
     assert run(capfd, damaged, tmp_path / "intact.tar")[1]["commit_log"]["whole_files"] == []
     patch(intact / "commitlog" / third.name, 500_000, b"\xff" * 4000)
     assert run(capfd, damaged, intact)[1]["commit_log"]["whole_files"] == []
+
+
+@pytest.mark.parametrize("way", ["gone", "empty", "cut"])
+def test_a_missing_file_is_repaired_first_if_the_other_one_is_damaged(
+    way: str, tmp_path: Path, capfd: Capture
+) -> None:
+    """It is not copied, for one message in it is damaged; after the repair the lines add all others."""
+    intact, damaged = make_pair(tmp_path)
+    whole, second = keys(intact), sorted((damaged / "commitlog").iterdir())[1]
+    with Store.open(intact) as store:
+        stored = [each.physical_offset for each in store.messages()]
+    hurt = next(each for each in stored if each > int(second.name) + 4000)
+    patch(intact / "commitlog" / second.name, hurt - int(second.name) + 110, b"\xee")
+    if way == "gone":
+        second.unlink()
+    else:
+        os.truncate(second, 0 if way == "empty" else 3000)
+    assert run(capfd, damaged, intact)[1]["commit_log"]["whole_files"] == []
+    main(["diff", str(damaged), str(intact)])
+    text = capfd.readouterr().out
+    repair = f"\nrun          rmqtool recover {damaged} --apply\n"
+    first = "A lacks 1 part of its log: repair it, do not start it, then compare again:"
+    assert f"\n\nfirst        If A stays: {first}{repair}" in text
+    main(["diff", str(intact), str(damaged)])
+    assert "first        If B stays: B lacks 1 part of its log: repair it" in capfd.readouterr().out
+    assert main(["recover", str(damaged), "--apply"]) == EXIT_OK
+    main(["diff", str(damaged), str(intact)])
+    text = capfd.readouterr().out
+    assert "lacks" not in text[text.index("\nverdict ") :]
+    for line in commands(text, "carry over"):
+        carry(line, tmp_path / "rows", capfd)
+    assert len(whole - keys(damaged)) == 1

@@ -19,7 +19,8 @@ from rmqtool.formats.message import Message
 from rmqtool.read.fillers import fillers
 from rmqtool.read.store import Store
 from tests.support.build_store import file_name, patch
-from tests.support.diffs import Pair, run
+from tests.support.diffs import Pair, make_pair, run
+from tests.support.trees import copy_tree
 from tests.support.whole_store import keyed, write_whole
 
 pytestmark = pytest.mark.usefixtures("unbroken")
@@ -242,3 +243,42 @@ def test_messages_of_files_that_are_not_copied_do_not_count(tmp_path: Path, capf
     zero(pair[0], 2 * SIZE, 2 * SIZE + 1000)
     zero(pair[1], 2 * SIZE + 7000, 2 * SIZE + 7800)
     assert copies(log_of(capfd, pair)) == [("a", [file_name(SIZE)], None)]
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_no_file_is_copied_over_messages_that_the_other_store_has_lost(
+    side: str, tmp_path: Path, capfd: Capture
+) -> None:
+    """Two replicas are damaged in the same file, and one is repaired: its filler is no copy of a message."""
+    pair = make_pair(tmp_path)
+    damaged, repaired = state(pair, side)
+    zero(repaired, SIZE + 6500, SIZE + 7200)
+    assert main(["recover", str(repaired), "--apply"]) == EXIT_OK
+    zero(damaged, SIZE + 500, SIZE + 1200)
+    log = run(capfd, *pair)[1]["commit_log"]
+    lacking = [(part["side"], part["kind"]) for each in log["ranges"] for part in each["lacking"]]
+    assert {("a" if each == damaged else "b") for each in pair} == {each for each, _ in lacking}
+    assert {kind for _, kind in lacking} == {"damage", "fillers"}
+    assert log["whole_files"] == []
+    main(["diff", *map(str, pair)])
+    assert "\ncopy " not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["-x", "--help", "new\nline", "it's a store", "\x1b[31m"])
+def test_copy_lines_work_whatever_the_name_of_the_store(
+    name: str, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths that begin with a hyphen, and characters that a terminal must not get; either side."""
+    make_pair(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    copy_tree(tmp_path / "b", tmp_path / name)
+    for damaged, sound in ((Path(name), Path("a")), (Path("a"), Path(name))):
+        lost = tmp_path / damaged / "commitlog" / file_name(SIZE)
+        lost.unlink()
+        assert main(["diff", "--", str(damaged), str(sound)]) == EXIT_FINDINGS
+        lines = capfd.readouterr().out.splitlines()
+        (line,) = [each[13:] for each in lines if each.startswith("copy ")]
+        subprocess.run(["bash", "-c", line], check=True, timeout=60)
+        assert lost.read_bytes() == (tmp_path / sound / "commitlog" / lost.name).read_bytes()
+        source = (tmp_path / sound / "commitlog" / lost.name).stat()
+        assert lost.stat().st_mtime_ns == source.st_mtime_ns  # a broker deletes a file by this time
