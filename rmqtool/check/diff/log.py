@@ -331,7 +331,8 @@ def diff_logs(
         result.epochs = _epoch_at(epochs_a, first), _epoch_at(epochs_b, first)
         parted = _parted(a, b, found.ranges, stop, reading)
         _look_for_lacking(a, b, result.ranges, parted)
-    if result.ranges or (result.ahead is not None and start < stop):
+    is_continued = start < stop or stop == 0  # an empty log ends at 0
+    if result.ranges or (result.ahead is not None and is_continued):
         _compare_messages(a, b, result, parted, jobs)
     result.whole_files = tuple(whole_files(a, b, result, jobs))
     return result
@@ -395,13 +396,13 @@ def _end_of_one_file(each: DifferingRange) -> int | None:
 def _compare_messages(a: Operand, b: Operand, result: LogDifference, parted: int | None, jobs: int) -> None:
     """Compare the messages that one side has where the other lacks them, and those of its own end.
 
-    Its own end begins where the logs part, or where the other log ends.
+    Its own end begins where the logs part, or where the other log ends; if that is empty, at its start.
     """
     others: dict[SideName, SideName] = {"a": "b", "b": "a"}
     wanted = [
         Wanted(others[each.side], each.start, each.stop) for found in result.ranges for each in found.lacking
     ]
-    begin = parted if parted is not None else result.stop
+    begin = parted if parted is not None else max(result.start, result.stop)
     logs: tuple[tuple[SideName, Operand], ...] = (("a", a), ("b", b))
     ends = [
         Wanted(name, begin, side.end) for name, side in logs if parted is not None or name == result.ahead

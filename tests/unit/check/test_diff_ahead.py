@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import StoreWriter
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK
 from rmqtool.formats.index import Shape
@@ -162,3 +163,17 @@ def test_one_line_goes_on_after_each_of_many_damaged_places(tmp_path: Path, capf
     (tmp_path / "rows").write_text(capfd.readouterr().out)
     assert main([*shlex.split(append)[1:-1], str(tmp_path / "rows")]) == EXIT_INPUT
     assert keys(pair[0]) == sound and len(sound) == 56
+
+
+def test_what_an_empty_store_lacks_is_carried_over(tmp_path: Path, capfd: Capture) -> None:
+    """Its log has no range in common with the other; of that one files have expired."""
+    write_whole(tmp_path / "b", keyed(60), log_file_size=SIZE, shape=Shape(50, 400))
+    min((tmp_path / "b/commitlog").iterdir()).unlink()
+    StoreWriter.create(tmp_path / "a", profile="5.4", commit_log_file_size=SIZE).close()
+    pair = tmp_path / "a", tmp_path / "b"
+    text = text_of(capfd, pair)
+    assert "\nif A stays   " in text
+    (line,) = run_lines(text, "dump")
+    assert f"--from-offset {SIZE} " in line
+    carry(line, tmp_path / "rows", capfd)
+    assert keys(pair[0]) == keys(pair[1]) and len(keys(pair[0])) > 20
