@@ -188,6 +188,23 @@ def parting(a: Operand, b: Operand, start: int, stop: int) -> int | None:
         return None
 
 
+def first_different(a: Operand, b: Operand, start: int, stop: int) -> int | None:
+    """The offset of the first different messages in a range that begins with damage; None without any.
+
+    The logs part there, or before it within the damage.
+    """
+    stop = min(stop, start + _SEARCHED_BYTES)
+    try:
+        places = [{each.start for each in _sound(side, start, stop).places} for side in (a, b)]
+    except UnreadableError:
+        return None
+    for offset in sorted(places[0] & places[1]):
+        one, other = a.store.find(offset), b.store.find(offset)
+        if one is not None and other is not None and are_different(one.message, other.message):
+            return offset
+    return None
+
+
 def _parting(one: _Records, other: _Records, stop: int) -> int | None:
     agreed = one.offset  # up to here both have the same records, or one has fillers
     while one.offset is not None and other.offset is not None and min(one.offset, other.offset) < stop:

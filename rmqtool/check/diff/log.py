@@ -27,6 +27,7 @@ from rmqtool.check.diff.lacking import (
     LackingRange,
     are_different,
     changed_fields,
+    first_different,
     is_whole,
     lacking_ranges,
     parting,
@@ -185,6 +186,12 @@ class DifferingRange:
     b: Neighbours | None = None
     changed: list[str] = field(default_factory=list)
     lacking: tuple[LackingRange, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Where the first of the items around `start` begins, in either log."""
+        places = (part.at.physical_offset for part in (self.a, self.b) if part is not None and part.at)
+        return min((self.start, *places))
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -355,11 +362,9 @@ def _look_for_lacking(a: Operand, b: Operand, ranges: list[DifferingRange], part
     """Find what one side lacks before the offset where the logs part: after it the messages are different."""
     searched = 0
     for each in ranges:
-        places = [part.at.physical_offset for part in (each.a, each.b) if part is not None and part.at]
-        first = min((each.start, *places))
-        if parted is None or first < parted:
+        if parted is None or each.first < parted:
             stop = each.stop if parted is None else min(each.stop, parted)
-            found = lacking_ranges(a, b, first, stop)
+            found = lacking_ranges(a, b, each.first, stop)
             each.lacking = tuple(part for part in found if part.start >= searched)
             searched = max((searched, *(part.stop for part in found)))
 
@@ -375,7 +380,10 @@ def _parted(
         if each.a is None:
             _describe(a, b, each, reading)
         first = _first_record(each)
-        found = _end_of_one_file(each) if first is None else parting(a, b, first, each.stop)
+        if first is not None:
+            found = parting(a, b, first, each.stop)
+        elif (found := _end_of_one_file(each)) is None:
+            found = first_different(a, b, each.first, each.stop)
         if found is not None:
             return found
     return None

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.ends import Only, SideName
+from rmqtool.check.diff.lacking import LackingRange, are_different, is_whole
 from rmqtool.check.diff.operands import Operand
 from rmqtool.check.diff.windows import Range, without
+from rmqtool.formats.filler import is_filler
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
+from rmqtool.read.fillers import fillers
 from rmqtool.read.log_items import log_items
 from rmqtool.read.selection import Selection
 from rmqtool.storage.layout import StoreFile, StoreLayout
 
 if TYPE_CHECKING:
-    from rmqtool.check.diff.lacking import LackingRange
-    from rmqtool.check.diff.log import DifferingRange, LogDifference
+    from rmqtool.check.diff.log import LogDifference
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,10 @@ def _copied(
     size, held_end = other.store.layout.commit_log_file_size, max(side.end, _held_end(name, log))
     for file in chosen:
         low, high = file.file_from_offset, file.end
-        is_whole = file.size == size and low <= held_end and not other.end < min(side.end, high)
-        differs = [each for each in log.ranges if each.start < high and low < each.stop]
+        is_complete = file.size == size and low <= held_end and not other.end < min(side.end, high)
         if (
-            is_whole
-            and not any(_has_own(name, each) for each in differs)
+            is_complete
+            and not _has_own(name, side, other, file, log)
             and _is_of_both(other, file, log)
             and _is_sound_in(other, low, high, jobs)
         ):
@@ -134,19 +135,39 @@ def _copied(
             yield file
 
 
-def _has_own(name: SideName, each: DifferingRange) -> bool:
-    """Whether side `name` has, or may have, something in a differing range that the other side lacks.
+def _has_own(name: SideName, side: Operand, other: Operand, file: StoreFile, log: LogDifference) -> bool:
+    """Whether `side` has a message that a file of `other` would replace by another one, or by damage.
 
-    Or has the messages elsewhere too, which were carried over after a repair had put fillers in their place.
+    Or has messages of the file elsewhere too, carried over after a repair had put fillers in their place.
+    There may be messages after the end of its log too, if damage in the last file ends it.
     """
-    if not each.lacking:  # of two records it is not known which is the right one
-        parts = [None if part is None else part.at for part in (each.a, each.b)]
-        return all(part is not None and part.kind == "record" for part in parts)
-    return any(part.side != name or _is_replaced(part) for part in each.lacking)
+    low, high = file.file_from_offset, file.end
+    differs = [each for each in log.ranges if each.start < high and low < each.stop]
+    if any(map(_is_replaced, (part for each in differs for part in each.lacking if part.side == name))):
+        return True
+    places = [(max(each.first, low), min(each.stop, high)) for each in differs]
+    places += [(max(side.end, low), high)] if side.end < high else []
+    return any(
+        isinstance(item, StoredMessage) and not item.status and _is_own(item, other)
+        for start, stop in places
+        for item in log_items(side.store, Selection(from_offset=start, to_offset=stop))
+    )
 
 
 def _is_replaced(part: LackingRange) -> bool:
     return part.kind == "fillers" and part.carried is not None and part.carried.in_other > 0
+
+
+def _is_own(item: StoredMessage, other: Operand) -> bool:
+    """Whether `other` lacks a message of one log, or has it with another content that is sound too."""
+    if is_filler(item.message):
+        return False
+    there = other.store.find(item.physical_offset)
+    if there is None:
+        return True
+    if is_whole(item.message, item.physical_offset):
+        return item.message != there.message
+    return are_different(item.message, there.message)
 
 
 def _is_of_both(other: Operand, file: StoreFile, log: LogDifference) -> bool:
@@ -171,14 +192,15 @@ def _is_of_both(other: Operand, file: StoreFile, log: LogDifference) -> bool:
 
 
 def _is_sound_in(side: Operand, start: int, stop: int, jobs: int) -> bool:
-    """Whether a log has nothing but sound records in [start, stop), up to its end."""
+    """Whether a log has nothing but sound records in [start, stop), up to its end, and no fillers."""
     from rmqtool.read.messages import message_batches
 
     found: list[Finding] = []
     chosen = Selection(from_offset=start, to_offset=min(stop, side.end))
     for _ in message_batches(side.store, chosen, columns=("status",), jobs=jobs, report=found.append):
         pass
-    return all(each.problem.severity == "note" for each in found)
+    is_sound = all(each.problem.severity == "note" for each in found)
+    return is_sound and not any(fillers(side.store, start=start, stop=min(stop, side.end)))
 
 
 def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: LogDifference) -> WholeFiles:
@@ -195,5 +217,5 @@ def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: Log
     counts = [None if without([part[:2]], copied) else part[2] for part in parts]
     known = [count for count in counts if count is not None]
     pairs = tuple((file.path, places.get(file.file_from_offset, folder / file.path.name)) for file in files)
-    fillers = any(each.fillers and (each.start, each.stop, each.messages) in parts for each in lacking)
-    return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, fillers)
+    has_fillers = any(each.fillers and (each.start, each.stop, each.messages) in parts for each in lacking)
+    return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, has_fillers)

@@ -339,6 +339,23 @@ def test_logs_that_parted_at_the_last_record(tmp_path: Path) -> None:
     assert (found.ahead, found.ahead_bytes) == ("b", 2)
 
 
+@pytest.mark.parametrize("damaged", "ab")
+def test_logs_that_part_after_damage(tmp_path: Path, damaged: str) -> None:
+    """The damage and the messages that differ are one range: the logs part with the first of these."""
+    records = keyed(80)
+    later = [replace(each, store_timestamp=each.store_timestamp + 1, born_timestamp=1) for each in records]
+    write_whole(tmp_path / "a", records, log_file_size=SIZE, shape=SHAPE)
+    write_whole(tmp_path / "b", [*records[:50], *later[50:]], log_file_size=SIZE, shape=SHAPE)
+    offsets = offsets_of(tmp_path / "a")
+    for first, last, place in ((47, 48, 50), (47, 51, 51)):
+        patch_log(tmp_path / damaged, offsets[first], bytes(offsets[last] - offsets[first]))
+        found = log_of(tmp_path / "a", tmp_path / "b")
+        (each,) = found.ranges
+        assert each.start < offsets[48] and found.diverged is not None
+        assert found.diverged.start == offsets[place]
+        assert {(part.side, part.kind) for part in each.lacking} == {(damaged, "damage")}
+
+
 def test_damage_is_no_parting(pair: Pair) -> None:
     """Not one field of one sound record, nor a record that is not sound, nor a filler, at the end too."""
     offsets = offsets_of(pair[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,6 +196,44 @@ def test_no_file_is_copied_that_is_damaged_alike(tmp_path: Path, capfd: Capture)
     for root in pair:
         zero(root, SIZE + 6500, SIZE + 7200)
     assert copies(log_of(capfd, pair)) == []
+
+
+def test_no_file_with_fillers_is_copied(tmp_path: Path, capfd: Capture) -> None:
+    """They stand where both have lost the messages, so that the copy would lack them too."""
+    make_parted(tmp_path, 120)
+    pair = tmp_path / "a", tmp_path / "b"
+    zero(pair[1], SIZE + 6500, SIZE + 7200)
+    assert main(["recover", str(pair[1]), "--apply"]) == EXIT_OK
+    zero(pair[0], SIZE + 6400, SIZE + 7300)
+    zero(pair[0], SIZE + 500, SIZE + 1200)
+    assert copies(log_of(capfd, pair)) == []
+
+
+def test_a_message_with_two_contents_is_not_replaced(tmp_path: Path, capfd: Capture) -> None:
+    """No CRC covers the flag: which of the two messages is damaged is not known."""
+    stored = make_parted(tmp_path, 120)
+    pair = tmp_path / "a", tmp_path / "b"
+    zero(pair[0], SIZE + 500, SIZE + 1200)
+    place = next(each.physical_offset for each in stored if each.physical_offset > SIZE + 6500)
+    patch(pair[0] / "commitlog" / file_name(SIZE), place - SIZE + 16, b"\0\0\0\7")
+    assert copies(log_of(capfd, pair)) == []
+
+
+def test_messages_after_the_end_of_a_damaged_log_are_not_replaced(tmp_path: Path, capfd: Capture) -> None:
+    """Damage in the last file ends the log, and hides that it parts: recover salvages what follows."""
+    stored = make_parted(tmp_path, 150)
+    pair, starts = (tmp_path / "a", tmp_path / "b"), [each.physical_offset for each in stored]
+    assert starts[-1] < starts[145] - starts[145] % SIZE + SIZE  # all of it is in one file
+    base = starts[145] - starts[145] % SIZE
+    patch(pair[0] / "commitlog" / file_name(base), starts[145] - base, b"\xff" * (starts[152] - starts[145]))
+    shutil.rmtree(pair[0] / "consumequeue")  # its units would lead past the damage
+    log = run(capfd, *pair)[1]["commit_log"]
+    assert log["diverged"] is None and (log["behind_end"]["side"], log["ahead"]) == ("a", "b")
+    assert copies(log) == []
+    zero(pair[0], starts[152], starts[-1] + stored[-1].total_size)
+    log = run(capfd, *pair)[1]["commit_log"]
+    (found,) = log["whole_files"]
+    assert [Path(each["from"]).name for each in found["files"]] == [file_name(base)]
 
 
 def test_damage_up_to_the_parting_may_hide_it(tmp_path: Path, capfd: Capture) -> None:
