@@ -301,7 +301,8 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
         for file in each["files"][:_FILES_SHOWN]:
             yield f"{'copy':<13}{command_line('cp', '-p', argument(file['from']), argument(file['to']))}"
         if len(each["files"]) > _FILES_SHOWN:
-            yield f"{'':<13}and {len(each['files']) - _FILES_SHOWN} more: --json names them"
+            more = counted(len(each["files"]) - _FILES_SHOWN, "more file")
+            yield f"{'and':<13}copy {more} before the next line: --json names all of them (whole_files)"
         yield from _recover_lines(each["side"], row, stores)
 
 

@@ -274,6 +274,17 @@ def test_differing_ranges_after_the_parting_need_not_be_listed(tmp_path: Path, c
     assert log["more_ranges"] and copies(log) == []
 
 
+def test_more_files_than_are_shown_are_copied_before_the_repair(tmp_path: Path, capfd: Capture) -> None:
+    """The line of recover follows: what is not copied by then is replaced by fillers."""
+    make_parted(tmp_path, 300, count=320)
+    for place in range(0, 8 * SIZE, SIZE):
+        zero(tmp_path / "a", place + 500, place + 900)
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == EXIT_FINDINGS
+    lines = capfd.readouterr().out.split("\nbest ")[1].splitlines()[1:]
+    assert [each[:13].rstrip() for each in lines[:7]] == ["copy"] * 5 + ["and", "run"]
+    assert lines[5][13:] == ("copy 3 more files before the next line: --json names all of them (whole_files)")
+
+
 def test_messages_of_files_that_are_not_copied_do_not_count(tmp_path: Path, capfd: Capture) -> None:
     """A hole goes on in a file that is damaged in both: how much of it the copy brings is not known."""
     make_parted(tmp_path, 120)
