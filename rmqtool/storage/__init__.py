@@ -10,6 +10,7 @@ __all__ = [
     "buffers",
     "claim",
     "config_files",
+    "counted_queues",
     "durable",
     "layout",
     "ledger",

@@ -57,7 +57,9 @@ def reading(path: Path) -> Iterator[RandomFile]:
 
 def open_file(path: Place) -> RandomFile:
     """The plain file `path`, wherever it lies; the caller closes it. Raises OSError."""
-    return path.storage.open(path.inner) if isinstance(path, StoragePath) else LocalFile(descriptor_of(path))
+    if isinstance(path, StoragePath):
+        return path.storage.open(path.inner)
+    return LocalFile(descriptor_of(path), str(path))
 
 
 def _open_for_small_reads(path: Place) -> RandomFile:

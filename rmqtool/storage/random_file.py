@@ -59,17 +59,24 @@ class RandomFile(Protocol):
 
 
 class LocalFile:
-    """A plain file of this machine: an open descriptor, which `close` closes. `size` is its present size."""
+    """A plain file of this machine: an open descriptor, which `close` closes, and its name in errors.
+
+    `size` is its present size. Raises OSError.
+    """
 
     is_near = True
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, name: str | None = None) -> None:
         self._descriptor = descriptor
+        self._name = name
 
     @property
     def size(self) -> int:
         """See RandomFile."""
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:  # its message does not name the file
+            raise OSError(error.errno, error.strerror, self._name) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """See RandomFile; unlike os.pread it returns fewer bytes only at the file's end."""
