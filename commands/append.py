@@ -346,10 +346,10 @@ class AppendOptions(Group):
             raise UsageError(f"{name} is for an existing store; a new store contains its log")
         from rmqtool.storage.listing import Listing
         from rmqtool.storage.roots import is_store
+        from rmqtool.write.state import hint_on_store
 
         if self.create and is_store(store.store, Listing()):
-            hint = "omit --create to add messages to it, or name a new folder"
-            raise RefusedError("is already a store", path=store.store, hint=hint)
+            raise RefusedError("is already a store", path=store.store, hint=hint_on_store(store.store))
 
     def check_properties(self, given: dict[str, str]) -> None:
         """Raise UsageError where --property contradicts the option that sets this property."""

@@ -106,7 +106,8 @@ def _epoch_lines(log: Row, row: Row) -> Iterator[str]:
     if place is None:
         yield "epochs       none in common: neither broker can become a slave of the other one"
         return
-    beyond = [name.upper() for name in "ab" if row[name]["commit_log"]["end_offset"] > place]
+    logs = {name.upper(): row[name]["commit_log"] for name in "ab"}
+    beyond = [name for name, found in logs.items() if found is not None and found["end_offset"] > place]
     if beyond:
         yield (
             f"epochs       as a slave of the other one the broker of {' or '.join(beyond)} cuts its log at"

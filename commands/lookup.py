@@ -460,6 +460,7 @@ class _Task:
         code = worst_exit_code(seen.exit_code(), code, filled.report())
         if trace:
             self._note_lost(groups_of_lost_texts(self.store, request, fillers))
+            code = worst_exit_code(code, self._unread_queues())
         return code
 
     def _note_lost(self, texts: Iterable[str]) -> None:
@@ -721,6 +722,17 @@ class _Task:
             if queues.matches_topic(topic) and (not queues.queues or queue_id in queues.queues)
         ]
         return report_unread(self.store, self.writer, queues=True, served=served)
+
+    def _unread_queues(self) -> int:
+        """Report queues that cannot be read, of which a trace says nothing; return the exit code."""
+        from rmqtool.commands.finding_report import FindingReport
+        from rmqtool.read.unread import unread
+
+        seen = FindingReport(self.writer)
+        for each in unread(self.store, queues=True):
+            if each.problem.code == "CQ15":
+                seen.report(each)
+        return seen.exit_code()
 
     def _nothing(self, selection: Selection, text: str | None = None) -> int:
         """Report that nothing was found, where it was searched, and topics that the store lacks."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from rmqtool.broker.log_scan import Batch, file_events, unparsed
 from rmqtool.broker.rules import StartRules
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import open_source
@@ -81,6 +82,7 @@ class Reput:
 
         Raises:
             OSError: a file cannot be opened.
+            UnreadableError: a file has become shorter than the recovery found it.
         """
         if not self._log:
             return True
@@ -120,6 +122,8 @@ class Reput:
         source = open_source(log_file.file.path)
         part = _Part(source, log_file.position)
         try:
+            if source.size < log_file.position:
+                raise UnreadableError("the file has become shorter", path=log_file.file.path)
             while left > 0:
                 half = half_message(part.read, at, part.size)
                 if half is not None:

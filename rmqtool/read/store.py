@@ -177,6 +177,10 @@ class Store:
         """Keep in mind that a file could not be read by who went on without it."""
         self._files.failures.setdefault(path_of(error), Failure(None, None, error.message))
 
+    def note_unread(self, path: Path, reason: str) -> None:
+        """The same by its path and the system's reason."""
+        self.note_failure(UnreadableError(f"cannot read: {reason}", path=path))
+
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()

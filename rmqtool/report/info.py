@@ -510,7 +510,8 @@ def _disk(store: Store) -> Info | None:
         return None
     try:
         found = os.statvfs(folders[0])
-    except OSError:
+    except OSError as error:
+        store.note_unread(folders[0], error.strerror or str(error))
         return None
     disk = disk_of(found)
     return {
@@ -518,5 +519,5 @@ def _disk(store: Store) -> Info | None:
         "free_bytes": disk.usable,
         "reserved_bytes": disk.reserved,
         "used_ratio": disk.ratio if disk.total else None,
-        "usage": [each._asdict() for each in usage(store.layout)],
+        "usage": [each._asdict() for each in usage(store.layout, store.note_unread)],
     }

@@ -15,7 +15,7 @@ from rmqtool.formats import index as index_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.open_files import data_ranges, path_of, read_head, reading
+from rmqtool.storage.open_files import data_ranges, read_head, reading
 from rmqtool.storage.page_cache import resident_bytes
 from rmqtool.storage.random_file import RandomFile
 from rmqtool.storage.source import RateLimiter
@@ -136,7 +136,8 @@ def warm(
             with reading(path_at(section.place)) as file:
                 bound -= _warm(file, section, part, bound, limiter)
         except OSError as error:
-            failure = UnreadableError(f"cannot read: {error.strerror or error}", path=path_of(error))
+            reason = f"cannot read: {error.strerror or error}"
+            failure = UnreadableError(reason, path=path_at(section.place))
             failure.__cause__ = error
             if not failure.is_gone:  # a running broker deletes files
                 store.note_failure(failure)

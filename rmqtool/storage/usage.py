@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.storage import disk_bytes
+
+Failed = Callable[[Path, str], None]
+"""Called with a path and the system's reason."""
 
 
 class Usage(NamedTuple):
@@ -19,44 +23,58 @@ class Usage(NamedTuple):
     files: int
 
 
-def usage(layout: StoreLayout) -> list[Usage]:
+def usage(layout: StoreLayout, failed: Failed) -> list[Usage]:
     """The files and folders of a local store that take space, the largest first; none for a part of a store.
 
-    Folders of the commit log outside the root count too, under their paths. What cannot be listed is left
-    out: the layout names it.
+    Folders of the commit log outside the root count too, under their paths. What may not be listed is left
+    out, for it may be none of the store (lost+found); the layout names it if it is. `failed` is called with
+    what the system could not read.
     """
     root = layout.root
     if root is None:
         return []
-    found = [_usage(entry.name, root / entry.name) for entry in _entries(root) if not entry.is_symlink()]
+    found = [
+        _usage(entry.name, root / entry.name, failed)
+        for entry in _entries(root, failed)
+        if not entry.is_symlink()
+    ]
     inside = root.resolve()
     for folder in layout.commit_log_folders:
         if folder.is_symlink() or inside not in folder.resolve().parents:
-            found.append(_usage(layout.relative(folder), folder))
+            found.append(_usage(layout.relative(folder), folder, failed))
     return sorted((each for each in found if each.bytes), key=lambda each: (-each.bytes, each.name))
 
 
-def _usage(name: str, path: Path) -> Usage:
+def _usage(name: str, path: Path, failed: Failed) -> Usage:
     """Return what the file takes, or the files below the folder `path`; links inside are not followed."""
     sizes: list[int] = []
     folders: list[Path | str] = [path]
     if not path.is_dir():
         folders = []
-        with suppress(OSError):  # a live broker has deleted it
+        with _tried(path, failed):
             sizes.append(disk_bytes(os.lstat(path)))
     while folders:
-        for entry in _entries(folders.pop()):
+        for entry in _entries(folders.pop(), failed):
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
                 continue
-            with suppress(OSError):
+            with _tried(entry.path, failed):
                 sizes.append(disk_bytes(entry.stat(follow_symlinks=False)))
     return Usage(name, sum(sizes), len(sizes))
 
 
-def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+def _entries(folder: Path | str, failed: Failed) -> list[os.DirEntry[str]]:
+    with _tried(folder, failed), os.scandir(folder) as found:
+        return list(found)
+    return []
+
+
+@contextmanager
+def _tried(path: Path | str, failed: Failed) -> Iterator[None]:
+    """Go on after an error, in silence where a live broker has deleted the file or it may not be read."""
     try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:  # it cannot be listed, or is gone
-        return []
+        yield
+    except (FileNotFoundError, PermissionError):
+        pass
+    except OSError as error:
+        failed(Path(path), error.strerror or str(error))

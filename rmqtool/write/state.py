@@ -105,6 +105,13 @@ def hint_begun(root: Path) -> Iterator[None]:
         raise
 
 
+def hint_on_store(root: Path) -> str:
+    """Return the hint on a folder that a new store cannot be made in because it is a store."""
+    if all(path.is_dir() or path.name in ("lock", "abort") for path in root.rglob("*")):
+        return begun(root)
+    return "omit --create to add messages to it, or name a new folder"
+
+
 def begun(root: Path) -> str:
     """Return the hint on a new store that has no message yet."""
     return f"a store was begun, with nothing in it: delete {root} and run it again"

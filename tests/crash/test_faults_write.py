@@ -203,6 +203,8 @@ def finish(runner: Runner, folder: Path, name: str, ran: Ran) -> None:
         if again.code == WORKS[name].code:
             return
         assert again.code == EXIT_REFUSED, again.told
+        if name == "copy" and "is already a store" in again.text:
+            return  # it is whole, but its entry was not flushed
         if "--force replaces it" in again.text:  # it is whole, but its entry was not flushed
             line += " --force"
         else:

@@ -572,6 +572,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     lost = _with_unread(losses(store, effects.queues, after), effects, count)
+    taken = tuple(usage(store.layout, store.note_unread))
     free_before, needed = first_files.free(*((0, count) if lost.any else (count, None)))
     return Expiry(
         rules_of=rules_of,
@@ -592,7 +593,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request, after),
         what_if=what_if,
-        free_before=free_before, needed=needed, usage=tuple(usage(store.layout)),
+        free_before=free_before, needed=needed, usage=taken,
         offsets_unknown=tuple(known_offsets(store, needed=offsets_are_lost(store))[1]),
     )  # fmt: skip
 

@@ -43,6 +43,7 @@ from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.trace.steps import Offsets, Step, steps_of, unique_key
+from rmqtool.storage.out_of_reach import unreadable_code
 
 CONSUME_RESULTS = ("success", "time_out", "exception", "return_null", "failed")
 """The names that stand for context_code (ConsumeReturnType#ordinal)."""
@@ -508,7 +509,8 @@ def unreached(store: Store, steps: Iterable[Step]) -> frozenset[int]:
     be read, or belong to another log.
     """
     layout = store.layout
-    if layout.kind != "store" or layout.queue_logs is not None:
+    is_unread = any(unreadable_code(layout, path) == "CQ15" for path, _ in layout.unreadable)
+    if layout.kind != "store" or layout.queue_logs is not None or is_unread:
         return frozenset()
     found = set()
     try:
