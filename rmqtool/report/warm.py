@@ -135,6 +135,8 @@ def warm(
         try:
             with reading(path_at(section.place)) as file:
                 bound -= _warm(file, section, part, bound, limiter)
+                if file.size < section.stop:
+                    store.note_unread(path_at(section.place), "the file has become shorter")
         except OSError as error:
             reason = f"cannot read: {error.strerror or error}"
             failure = UnreadableError(reason, path=path_at(section.place))
