@@ -81,7 +81,8 @@ class Life:
         self.said.append(happens.__name__)
         happens()
         recovery = self.recovered().recovery
-        assert not recovery.is_needed
+        # A delayOffset.json that was lost while no message was delayed is missing from the first one on.
+        assert {action.path for action in recovery.plan.actions} <= {"config/delayOffset.json"}
         said = {code for text in recovery.plan.summary["warnings"] for code in re.findall(_LEFT, text)}
         left = codes(self.root, self.conf) - STAYS
         assert left <= {code for codes_of_one in said for code in codes_of_one.split(", ")}
