@@ -311,7 +311,7 @@ class UnitCheck:
         return file.size > 0 and file.file_from_offset > 0 and units.last * UNIT_SIZE < file.file_from_offset
 
     def _no_files(self, key: Key, mismatches: list[Mismatch]) -> Iterator[Finding]:
-        if not mismatches or self._out_of_reach() or not can_be_folder(key[0]):
+        if not mismatches or self._out_of_reach() or not can_be_folder(key[0]) or self._is_unread(key):
             return
         first, last = mismatches[0], mismatches[-1]
         is_dispatched = first.start >= self.context.dispatch_from and self.context.layout.kind != "compacted"
@@ -320,6 +320,13 @@ class UnitCheck:
             return
         count = sum(item.last - item.first + 1 for item in mismatches)
         yield self._finding(code, key, first.first, last.last, record=first.start, records=count)
+
+    def _is_unread(self, key: Key) -> bool:
+        """Whether a folder that may hold its files could not be listed, which is a finding of its own."""
+        failed = {self.context.name(path) for path, _ in self.context.layout.unreadable}
+        topic = f"consumequeue/{key[0]}"
+        places = ("consumequeue", topic, f"{topic}/{key[1]}")
+        return any(place in failed or f"batch{place}" in failed for place in places)
 
     def _out_of_reach(self) -> bool:
         """Whether there is nothing to compare with: single files, or queues in RocksDB."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from rmqtool.broker.predict import predict, predict_all
-from rmqtool.broker.rules import StartSettings
+from rmqtool.broker.reput import LogFile, Reput
+from rmqtool.broker.rules import StartSettings, rules_of
 from rmqtool.errors import RefusedError, UnreadableError, UsageError
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.store import Store
@@ -34,7 +36,7 @@ from tests.support.stores import (
     variants,
 )  # fmt: skip
 from tests.support.sweep import paired, sample
-from tests.support.trees import tree_rows
+from tests.support.trees import copy_tree, tree_rows
 from tests.support.verdicts import SIZES, differences
 
 pytestmark = pytest.mark.sweep
@@ -352,3 +354,16 @@ def test_consumer_offsets_beyond(cases: Library, tmp_path: Path) -> None:
         queue = found.queues[beyond.topic, beyond.queue_id]
         assert beyond.offset > beyond.queue_end == queue.max_after
     assert any(queue.cut_to is not None for queue in found.queues.values())
+
+
+@pytest.mark.parametrize("size", [0, 60_000])
+def test_a_log_file_that_shrinks_is_no_endless_start(size: int, cases: Library, tmp_path: Path) -> None:
+    """Dispatch reads it after the scan has: with fewer bytes it would go back and forth for ever."""
+    root = copy_tree(cases.path("torn_497_killed"), tmp_path / "store")
+    with Store.open(root) as store:
+        last = store.layout.commit_log[-1]
+        log = [LogFile(last, last.size)]
+        os.truncate(last.path, size)
+        reput = Reput(log, last.size, rules_of("4.9"), lambda batch, count: None, is_master=True)
+        with pytest.raises(UnreadableError, match="has become shorter"):
+            reput.run(last.file_from_offset)

@@ -24,6 +24,7 @@ from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.build_store import LOG_FILE_SIZE, file_name, patch, write_log
+from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.stores import Library, case, real_cases
 from tests.support.sweep import sample
 from tests.support.whole_store import codes_of, findings_of, keyed, report_of, write_config, write_whole
@@ -360,3 +361,25 @@ def test_damage_comes_with_the_next_command(cases: Library, capfd: pytest.Captur
     for path, code, wanted in ((damaged, 1, True), (sound, 0, False), (file, 1, False)):
         assert main(["verify", str(path)]) == code
         assert capfd.readouterr().err.endswith(f": rmqtool recover {path}\n") == wanted
+
+
+@pytest.mark.parametrize("name", ["consumequeue", "consumequeue/pubOrder", "consumequeue/pubOrder/0"])
+def test_a_queue_folder_that_cannot_be_listed_is_no_lost_queue(
+    name: str, store_copy: Callable[[str], Path]
+) -> None:
+    """Unreadable is not gone: rebuild could only fail there."""
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as opened:
+        assert "CQ13" not in {each.problem.code for each in verify(opened, jobs=1)}  # loads the kernels too
+    open_to_all(root)
+    mode = (root / name).stat().st_mode
+    (root / name).chmod(0)
+
+    def action() -> None:
+        with Store.open(root) as store:
+            found = list(verify(store, jobs=1))
+        assert "CQ13" not in {each.problem.code for each in found}
+        assert name in {each.path for each in found}
+
+    as_nobody(action)
+    (root / name).chmod(mode)
