@@ -506,10 +506,12 @@ def _disk(store: Store) -> Info | None:
     `usage` is what the store takes of it and of other disks, by file and folder of its root.
     """
     folders = store.layout.commit_log_folders
-    if not folders:
+    if not folders or not store.is_local:
         return None
     try:
         found = os.statvfs(folders[0])
+    except FileNotFoundError:
+        return None
     except OSError as error:
         store.note_unread(folders[0], error.strerror or str(error))
         return None

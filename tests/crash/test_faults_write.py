@@ -104,7 +104,9 @@ WORKS = {
     "recover --fill none": Work(
         "recover {store} --apply -y --fill none --backup-dir {folder}/backup", damaged
     ),
-    "rebuild": Work("rebuild {store} --apply --force --backup-dir {folder}/backup", damaged),
+    "rebuild": Work(  # the damage of the log stays
+        "rebuild {store} --apply --force --backup-dir {folder}/backup", damaged, code=EXIT_FINDINGS
+    ),
     "reset-offset": Work(
         "reset-offset {store} --group g --topic Topic0 --from 3 --apply --backup-dir {folder}/backup"
     ),

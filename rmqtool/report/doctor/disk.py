@@ -38,7 +38,8 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
     fullest = max((disks.by_id[disk] for disk in disks.log if disk in disks.by_id),
                   key=lambda disk: disk.ratio, default=None)  # fmt: skip
     if fullest is None:
-        store.note_unread(store.layout.commit_log_folders[0], "its disk cannot be examined")
+        if store.is_local and (folder := store.layout.commit_log_folders[0]).is_dir():
+            store.note_unread(folder, "its disk cannot be examined")
         return
     refused = next(each.after_ms for each in forecast.reached if each.name == "warning_ratio")
     measured = (forecast.measured_to_ms or 0) - (forecast.measured_from_ms or 0)

@@ -23,6 +23,7 @@ import pytest
 from rmqtool import NewMessage, Store
 from rmqtool.check.verify import verify
 from rmqtool.errors import (
+    EXIT_FINDINGS,
     IllegalMessageError,
     RefusedError,
     StoreInUseError,
@@ -791,7 +792,8 @@ def test_a_queue_offset_below_zero_stops_no_writer(tmp_path: Path, count: int) -
         results = [writer.put(one) for one in messages(count, body=800)]
     patch(writer.root / "commitlog" / f"{0:020}", results[-1].physical_offset + 20, b"\x80" + bytes(7))
     shutil.rmtree(writer.root / "consumequeue")
-    subprocess.run([sys.executable, "-m", "rmqtool", "recover", writer.root, "--apply"], check=True)
+    done = subprocess.run([sys.executable, "-m", "rmqtool", "recover", writer.root, "--apply"])
+    assert done.returncode == (0 if count > 1 else EXIT_FINDINGS)  # it changes nothing of the only record
     with StoreWriter.open(writer.root) as writer:
         assert writer.put(messages(1)[0]).queue_offset == count - 1
 
