@@ -10,7 +10,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,19 @@ def s3_server(folder: Path) -> Iterator[str]:
             command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
             environment = surroundings(HOME=str(folder))
             with started(command, stdout=log, stderr=log, env=environment) as server:
-                if _answers(server, port):
+                if _listens(server, port, folder / "moto.log"):
                     yield f"http://127.0.0.1:{port}"
                     return
     raise AssertionError((folder / "moto.log").read_text("utf-8"))
 
 
-def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server takes connections; False when it ended, as where the port was taken."""
+def _listens(server: subprocess.Popen[bytes], port: int, log: Path) -> bool:
+    """Wait until the server says that it listens; False when it ended, as where the port was taken.
+
+    That somebody takes connections there is no sign: it may be who took the port.
+    """
     while server.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        if f"Running on http://127.0.0.1:{port}" in log.read_text("utf-8"):
             return True
         time.sleep(0.05)
     return False
