@@ -110,8 +110,8 @@ def with_consumer_offsets(
     On 5.x the version counts one change, and keeps its time. `is_known`: whether the broker is known to be of
     `dialect`. Otherwise queue ids are quoted, which brokers of every version accept, and a new file has no
     version: so its text does not show a version that was only assumed. `are_lost`: note that the offsets of
-    all other groups are lost (`OFFSETS_LOST`). If an
-    offset becomes a smaller one, that is noted too (`OFFSETS_SET_BACK`).
+    all other groups are lost (`OFFSETS_LOST`). If an offset becomes smaller, that is noted too
+    (`OFFSETS_SET_BACK`).
 
     Raises:
         FormatError: the table is not a JSON object, or a value of the version has the wrong type.

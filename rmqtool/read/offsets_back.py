@@ -63,8 +63,8 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
     """The committed offsets that are behind those of the .bak, by group, topic and queue.
 
     Only those after which the queue has messages; none of the broker's own groups, or if one of the files
-    cannot be read or understood. A queue that cannot be read is among
-    `store.failures`. The store must not be live.
+    cannot be read or understood. A queue that cannot be read is among `store.failures`. The store must not
+    be live.
     """
     texts = _texts(store)
     if texts is None:
@@ -87,14 +87,9 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
 
 def _texts(store: Store) -> tuple[bytes | None, bytes | None] | None:
     """The texts of the file and its .bak; None if one is missing, or RocksDB has the offsets."""
-    layout, folder, names = (
-        store.layout,
-        store.layout.config_folder,
-        (CONSUMER_OFFSETS, f"{CONSUMER_OFFSETS}.bak"),
-    )
-    if folder is None or not has_config(layout):
-        return None
-    if not all(name in layout.config for name in names):
+    layout, folder = store.layout, store.layout.config_folder
+    names = (CONSUMER_OFFSETS, f"{CONSUMER_OFFSETS}.bak")
+    if folder is None or not has_config(layout) or not layout.config.keys() >= set(names):
         return None
     try:
         text, bak = (read_head(folder / name, READ_LIMIT) for name in names)

@@ -44,7 +44,7 @@ def s3_server(folder: Path) -> Iterator[str]:
 def _listens(server: subprocess.Popen[bytes], port: int, log: Path) -> bool:
     """Wait until the server says that it listens; False when it ended, as where the port was taken.
 
-    That somebody takes connections there is no sign: it may be who took the port.
+    An accepted connection proves nothing: another process may have taken the port.
     """
     while server.poll() is None:
         if f"Running on http://127.0.0.1:{port}" in log.read_text("utf-8"):

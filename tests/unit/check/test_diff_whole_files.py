@@ -132,7 +132,7 @@ def test_files_before_the_parting_are_copied(
     ((found_side, names, messages),) = copies(log)
     assert (found_side, names) == (side, [each.name for each in lost])
     assert log["whole_files"][0]["fillers"] == ("filled" in way)
-    assert (messages is None) == (way == "cut")  # where it is cut there is no start of a message
+    assert (messages is None) == (way == "cut")  # the cut removes the start of the message
     assert messages is None or messages > 10
     assert main(["diff", *map(str, real)]) == EXIT_FINDINGS
     text = capfd.readouterr().out
@@ -189,7 +189,7 @@ def test_no_file_is_copied_that_would_bring_a_loss(tmp_path: Path, capfd: Captur
 
 
 def test_no_file_is_copied_that_is_damaged_alike(tmp_path: Path, capfd: Capture) -> None:
-    """What neither store has is no difference, but the file is not sound in the other one."""
+    """What both stores lack does not differ, but the file is not sound in the other one."""
     make_parted(tmp_path, 120)
     pair = tmp_path / "a", tmp_path / "b"
     zero(pair[0], SIZE + 500, SIZE + 1200)
@@ -299,7 +299,7 @@ def test_messages_of_files_that_are_not_copied_do_not_count(tmp_path: Path, capf
 def test_no_file_is_copied_over_messages_that_the_other_store_has_lost(
     side: str, tmp_path: Path, capfd: Capture
 ) -> None:
-    """Two replicas are damaged in the same file, and one is repaired: its filler is no copy of a message."""
+    """Two replicas are damaged in one file, and one is repaired: its filler does not replace a message."""
     pair = make_pair(tmp_path)
     damaged, repaired = state(pair, side)
     zero(repaired, SIZE + 6500, SIZE + 7200)

@@ -12,22 +12,15 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli import main
 from rmqtool.formats import config_json
 from rmqtool.read.offsets_back import offsets_that_went_back
 from rmqtool.read.store import Store
 from rmqtool.storage import lock
+from tests.unit.read.test_lost_config import run
 
 StoreCopy = Callable[[str], Path]
 FILE = "config/consumerOffset.json"
 PAIR, GROUP = "pub-Topic_Four@pub_group_four", "pub_group_four"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    code = main([*map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def codes(capsys: pytest.CaptureFixture[str], root: Path) -> list[str]:
