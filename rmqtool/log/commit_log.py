@@ -272,51 +272,53 @@ class CommitLog(LogFiles):
                 not there is left out of account.
         """
         low = self.min_offset if start is None else start
-        upper = max((file.end for file in self.files), default=0)
-        stop = upper if stop is None else min(stop, upper)
-        upper = stop
-        for offset, size in units:
-            if offset < low:
-                break
-            if offset >= upper or size <= 0:
-                continue
-            record = self._sound_record(offset)
-            if record is None or record.message.total_size != size or record.end > upper:
-                continue
-            yield from self._range_back(record.end, upper, stop, after=record)
-            yield record
-            upper = offset
-        yield from self._range_back(low, upper, stop)
+        end = max((file.end for file in self.files), default=0)
+        stop = end if stop is None else min(stop, end)
+        places = iter(units)
+        place = next(places, None)
+        for file in reversed(self.files):
+            begin, upper = max(low, file.file_from_offset), min(stop, file.end)
+            while place is not None and place[0] >= begin:
+                (offset, size), place = place, next(places, None)
+                if offset >= upper or size <= 0:
+                    continue
+                record = self._sound_record(file, offset)
+                if record is None or record.message.total_size != size or record.end > upper:
+                    continue
+                yield from self._range_back(file, record.end, upper, stop, after=record)
+                yield record
+                upper = offset
+            yield from self._range_back(file, begin, upper, stop)
 
-    def _sound_record(self, offset: int) -> StoredMessage | None:
+    def _sound_record(self, file: StoreFile, offset: int) -> StoredMessage | None:
+        """The sound record of `file` at an offset; None without one, and where another file has it."""
         try:
             found = self.read(offset)
         except InputError:
             return None
         if not isinstance(found, StoredMessage) or found.status or found.message.ends_in_zeros:
             return None
-        return found
+        return found if found.path == file.path else None
 
     def _range_back(
-        self, start: int, upper: int, stop: int, after: StoredMessage | None = None
+        self, file: StoreFile, start: int, upper: int, stop: int, after: StoredMessage | None = None
     ) -> Iterator[LogEvent]:
-        """Yield the events of `walk(start, stop)` before `upper`, the last first.
+        """Yield the events of `walk(start, stop)` in `file` before `upper`, the last first.
 
-        A record starts at `upper`, or it is `stop`. `after` is the sound record that ends at `start`, if one
-        is known there.
+        A record starts at `upper`, or it is where the walk of the file ends. `after` is the sound record that
+        ends at `start`, if one is known there.
         """
+        if start >= upper:
+            return
         known = () if after is None else ((after.physical_offset, after.message.total_size),)
-        for file in reversed(self.files):
-            if file.file_from_offset >= upper or file.end <= start or start >= upper:
-                continue
-            begin = self.record_before(file, start, lambda offset: known)
-            # First the places to start from, then the pieces between them, the last one first.
-            anchors = [begin, *self._sound_records(file, begin, min(upper, file.end))]
-            limit = upper
-            for anchor in reversed(anchors):
-                piece = list(_before(limit, self._walk_file(file, anchor, stop)))
-                yield from (event for event in reversed(piece) if _is_wanted(event, start))
-                limit = anchor
+        begin = self.record_before(file, start, lambda offset: known)
+        # First the places to start from, then the pieces between them, the last one first.
+        anchors = [begin, *self._sound_records(file, begin, upper)]
+        limit = upper
+        for anchor in reversed(anchors):
+            piece = list(_before(limit, self._walk_file(file, anchor, stop)))
+            yield from (event for event in reversed(piece) if _is_wanted(event, start))
+            limit = anchor
 
     def _sound_records(self, file: StoreFile, start: int, stop: int) -> Iterator[int]:
         """Yield physical offsets of sound records in [start, stop), rising, about _PLAIN_BYTES apart.

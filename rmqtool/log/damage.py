@@ -347,6 +347,10 @@ class DamageClassifier:
         return bad.reason is Reason.SIZE and bad.declared_size > bad.length or bad.length < message.BLANK_SIZE
 
 
+OF_FILES = frozenset({"CL20", "CL21", "TS01", "TS04"})
+"""Codes of `FileFindings`, which nothing else in a walk reports."""
+
+
 class FileFindings:
     """Files of a wrong size and ranges that no file holds, reported once the walk has passed them.
 

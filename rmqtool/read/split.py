@@ -136,6 +136,8 @@ class _Cuts:
                 place = self._boundaries.before(start, start + target_bytes)
             else:
                 place = self._boundaries.before_among(places, start, start + target_bytes)
+            if place is not None and self._store.commit_log.file_of(place) != file:
+                place = None  # a record of a file that overlaps this one
             if place is None and self._store.is_local:
                 place = self._by_walk(file, start, start + target_bytes)
             if place is None or place >= each.stop:

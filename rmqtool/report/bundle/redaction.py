@@ -113,9 +113,16 @@ class Redaction:
         if cluster != name and cluster in self._names:
             return self._register(name, self._names[cluster] + REPLY_SUFFIX)
         if name not in self._names:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._register(name, f"{kind}-{self._counts[kind]}")
+            self._register(name, self._unused(kind))
         return self._names[name]
+
+    def _unused(self, kind: str) -> str:
+        """The next pseudonym of a kind that no registered name equals."""
+        while True:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            found = f"{kind}-{self._counts[kind]}"
+            if found not in self._names:
+                return found
 
     def _register(self, name: str, known: str) -> str:
         self._names[name] = known

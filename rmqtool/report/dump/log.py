@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.log.damage import missing_range
+from rmqtool.log.damage import OF_FILES, missing_range
 from rmqtool.log.events import Blank, StoredMessage, TrailingZeros
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import OK, Row, RowFormat, blank_row, damage_row, message_row, zeros_row
@@ -31,8 +31,7 @@ _MEANING = (
     ("real_topic", "system.real_topic", "system.origin_topic"),
     ("real_queue", "system.real_queue_id", "system.half_queue_id"), ("due_time", "system.deliver_time"),
 )  # fmt: skip
-_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "missing", "TS01": "missing",
-              "TS04": "missing"}  # fmt: skip
+_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", **dict.fromkeys(OF_FILES, "missing")}
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str | tuple[str, ...]]:

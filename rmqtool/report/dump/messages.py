@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.damage import WALK_CODES, missing_range
-from rmqtool.log.events import Blank, StoredMessage, TrailingZeros
+from rmqtool.log.damage import OF_FILES, WALK_CODES, FileFindings
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.cells import TextColumns, TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding
@@ -349,42 +349,51 @@ class MessageDump:
 
     def _backwards(self, access: Access, chosen: Selection) -> Iterator[FrameItem]:
         """The items of all pieces, the last one first, and so the records of a batch."""
-        import numpy as np
-
         from rmqtool.read.reading import FrameBatch
         from rmqtool.read.split import pieces_back
 
         if access.is_first:
             report_out_of_reach(self._store.layout, "commit log", self._report)
+        # What is wrong with a file is passed before its records: not in the piece in which the file begins.
+        stop = end_of_selection(self._store, chosen)
+        files = FileFindings(self._store.layout, chosen.from_offset or 0, stop, reverse=True)
+        if not access.is_first and chosen.to_offset is not None:
+            list(files.passed(chosen.to_offset))  # the plain part of the reading has reported these
         left = chosen.limit
         for piece in pieces_back(self._store, access, target_bytes=_PIECE_BYTES):
-            if left == 0:
-                return
             every = self._forwards(replace(piece, is_first=False), replace(chosen, limit=None))
             held = [_copied(item) if isinstance(item, FrameBatch) else item for item in every]
-            while held and left != 0:
+            while held:
+                if left == 0:
+                    return
                 item = held.pop()
-                if isinstance(item, FrameBatch):
-                    rows = item.frames.rows[::-1][:left].copy()
-                    left = None if left is None else left - len(rows)
-                    while held and isinstance(wrong := held[-1], Finding) and _is_seen_by_walk(wrong):
-                        held.pop()
-                        if (wrong.physical_offset or 0) >= rows["physical_offset"][-1]:
-                            yield wrong
-                    yield FrameBatch(replace(item.frames, rows=rows), np.ones(len(rows), np.bool_), item.file)
-                elif access.is_first or not self._is_passed(item, chosen):
-                    yield item
-
-    def _is_passed(self, item: Finding | Blank | TrailingZeros, chosen: Selection) -> bool:
-        """Whether the plain part of the reading has reported that a file is too short."""
-        if not isinstance(item, Finding) or item.problem.code != "CL21" or chosen.to_offset is None:
-            return False
-        return missing_range(self._store.layout, item)[0] >= chosen.to_offset
+                if not isinstance(item, FrameBatch):
+                    if not isinstance(item, Finding) or item.problem.code not in OF_FILES:
+                        yield from (each for _, each in files.passed(item.physical_offset))
+                        yield item
+                    continue
+                last = _last_first(item, left)
+                left = None if left is None else left - len(last.mask)
+                yield from (each for _, each in files.passed(int(last.frames.rows["physical_offset"][0])))
+                while held and isinstance(wrong := held[-1], Finding) and _is_seen_by_walk(wrong):
+                    held.pop()
+                    if (wrong.physical_offset or 0) >= last.frames.rows["physical_offset"][-1]:
+                        yield wrong
+                yield last
+        yield from (each for _, each in files.passed(None))
 
 
 def _is_seen_by_walk(found: Finding) -> bool:
     """Whether it is about a record that was read, whose own row says the same."""
     return found.problem.code in WALK_CODES
+
+
+def _last_first(batch: FrameBatch, limit: int | None) -> FrameBatch:
+    """The last records of a batch of which all are selected, at most `limit`, the last one first."""
+    import numpy as np
+
+    rows = batch.frames.rows[::-1][:limit].copy()
+    return batch._replace(frames=replace(batch.frames, rows=rows), mask=np.ones(len(rows), np.bool_))
 
 
 def _copied(batch: FrameBatch) -> FrameBatch:

@@ -126,7 +126,7 @@ EXPECTED = {
     "cq-index-checkpoint-delete": "CP01 CQ01? CQ13? IX08? IX10?",
     "topics-json-and-bak-delete": "CF06",
     "topics-json-empty": "CF01",
-    "config-delete": "CF06 CF07 CF08 CF09?",
+    "config-delete": "CF06 CF07 CF08 CF09? TM03?",
     "lock-delete": "",
 }
 

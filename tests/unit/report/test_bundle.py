@@ -83,12 +83,16 @@ def names_in(path: Path) -> Iterator[str]:
             )
 
 
+_PSEUDONYM = re.compile(r"(key|tag|topic|group|host|broker)-\d+")
+"""A key of a store may look like one too: it is replaced by another."""
+
+
 def found_in(data: bytes, names: set[str]) -> set[str]:
     """The names that stand alone in a text, not as a part of a longer word; not what looks as a pseudonym."""
     text = data.decode()
     words = set(re.findall(r"[\w%|-]+", text))
     found = {each for each in names if (each in words if re.fullmatch(r"[\w%|-]+", each) else each in text)}
-    return {each for each in found if not re.fullmatch(r"(key|tag|topic|group|host|broker)-\d+", each)}
+    return {each for each in found if not _PSEUDONYM.fullmatch(each)}
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -145,7 +149,7 @@ def test_no_name_leaks_into_a_page(
     long = {each for each in names if len(each) > 5 and not is_system_topic(each)}  # noqa: PLR2004
     pieces = long | {each[:24] for each in long} | {each[-20:] for each in long if len(each) > 40}  # noqa: PLR2004
     data = html.unescape(redacted.read_text()).encode()
-    assert {each for each in pieces if each.encode() in data} == set()
+    assert {each for each in pieces if each.encode() in data and not _PSEUDONYM.fullmatch(each)} == set()
     assert str(path).encode() not in data and b"127.0.0.1" not in data and b">topic-" in data
     shown = html.unescape(plain.read_text())
     assert any(each in shown for each in topics if not is_system_topic(each)) and str(path) in shown
