@@ -44,13 +44,18 @@ def open_files() -> int:
 
 @contextmanager
 def size_limit(size: int) -> Iterator[None]:
-    """No file of this process may become longer than `size` bytes."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """No file of this process may become longer than `size` bytes.
+
+    Python is not to write byte code meanwhile: it would keep the cut file, which no later process can import.
+    """
+    old, writes = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        sys.dont_write_bytecode = writes
 
 
 @contextmanager

@@ -6,7 +6,7 @@ findings.py    what the findings of `verify` mean, and which repair fits this st
 starts.py      what the start of each broker would do
 disk.py        how full the disk is, and when it will be full
 host.py        what the broker's host says about the store
-names.py       what the names of results mean that are not codes of findings
+names.py       results that have a name instead of a finding's code: what each costs, and its cure
 """
 
 __all__ = ["diagnosis", "examine", "host", "names"]

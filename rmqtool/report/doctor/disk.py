@@ -8,7 +8,8 @@ from rmqtool.broker.expiry_settings import Settings, settings_of
 from rmqtool.errors import FormatError
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
-from rmqtool.report.doctor.diagnosis import STORE, Certainty, Diagnosis, Examination, Omission
+from rmqtool.report.doctor.diagnosis import Certainty, Diagnosis, Examination, Omission
+from rmqtool.report.doctor.names import result
 from rmqtool.sizes import format_size
 from rmqtool.times import DAY_MS, HOUR_MS, format_duration
 
@@ -26,10 +27,7 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
     try:
         settings = settings_of(conf, profile)
     except FormatError as error:
-        found.diagnoses.append(Diagnosis(
-            "delete_when", "warning", "certain", str(error.path), error.message,
-            "the broker never deletes a file, until the disk is full", "correct deleteWhen, for example 04",
-        ))  # fmt: skip
+        found.diagnoses.append(result("delete_when", "certain", str(error.path), error.message))
         settings = Settings()
     log = found.info["commit_log"]
     if log is None:
@@ -72,28 +70,16 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
 def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:
     """The disk is above one of the broker's limits."""
     used = f"the disk of the commit log is {ratio:.0%} full"
-    cure = "rmqtool expire shows which files expire, who would miss their messages, and frees space"
-    command = ("rmqtool", "expire", STORE)
     detail = {"used_ratio": ratio}
     if ratio > settings.warning_ratio:
-        return Diagnosis(
-            "disk_full", "error", "certain", path,
-            f"{used}; above {settings.warning_ratio:.0%} a broker refuses messages",
-            "producers get errors; the broker deletes the oldest files, consumed or not",
-            cure, command, detail=detail,
-        )  # fmt: skip
+        message = f"{used}; above {settings.warning_ratio:.0%} a broker refuses messages"
+        return result("disk_full", "certain", path, message, detail=detail)
     if ratio > settings.forcible_ratio and settings.forcible:
-        return Diagnosis(
-            "disk_forces_deletion", "warning", "certain", path,
-            f"{used}; above {settings.forcible_ratio:.0%} a broker deletes the oldest files, however new",
-            "groups that lag miss messages", cure, command, detail=detail,
-        )  # fmt: skip
+        above = f"above {settings.forcible_ratio:.0%} a broker deletes the oldest files, however new"
+        return result("disk_forces_deletion", "certain", path, f"{used}; {above}", detail=detail)
     if ratio > settings.max_used_ratio:
-        return Diagnosis(
-            "disk_deletes_early", "note", "certain", path,
-            f"{used}; above {settings.max_used_ratio:.0%} a broker deletes expired files at any hour",
-            "expired files are deleted at once, not at the hour of deleteWhen", cure, command, detail=detail,
-        )  # fmt: skip
+        message = f"{used}; above {settings.max_used_ratio:.0%} a broker deletes expired files at any hour"
+        return result("disk_deletes_early", "certain", path, message, detail=detail)
     return None
 
 
@@ -103,12 +89,11 @@ def _fills(path: str, forecast: Forecast, settings: Settings, certainty: Certain
     fit, rate = forecast.hours_that_fit, forecast.store_bytes_per_s
     if refused is None or fit is None or rate is None or fit >= settings.reserved_hours:
         return
-    yield Diagnosis(
-        "disk_fills", "warning" if refused < _SOON_MS else "note", certainty, path,
+    yield result(
+        "disk_fills", certainty, path,
         f"at {format_size(round(rate * 3600))} an hour the disk is {settings.warning_ratio:.0%} full in"
         f" {format_duration(refused)}; it has room for {fit:.0f} h of messages, and the broker wants to keep"
         f" {settings.reserved_hours} h (fileReservedTime)",
-        f"the broker deletes files before they expire: groups that lag more than {fit:.0f} h miss messages",
-        "rmqtool expire shows what expires and when each limit is reached", ("rmqtool", "expire", STORE),
+        severity="warning" if refused < _SOON_MS else "note",
         detail={"refused_after_ms": refused, "hours_that_fit": fit},
     )  # fmt: skip

@@ -36,6 +36,7 @@ from rmqtool.read.timer_loss import may_have_lost
 from rmqtool.report.doctor.diagnosis import PATHS_MAX, STORE, Diagnosis, Examination, Omission
 from rmqtool.report.doctor.disk import add_disk
 from rmqtool.report.doctor.findings import of_fillers, of_findings
+from rmqtool.report.doctor.names import result
 from rmqtool.report.doctor.starts import add_starts
 from rmqtool.report.info import store_info
 from rmqtool.sizes import format_size
@@ -279,10 +280,8 @@ def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterato
         if path not in known
     ]
     if rows:
-        yield Diagnosis(
-            "cannot_read", "error", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
-            "nothing is known of its content; a broker that cannot read it either does not start",
-            "check permissions, and the kernel's log for errors of the disk",
+        yield result(
+            "cannot_read", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
             count=len(rows), paths=tuple(row["path"] for row in rows[:PATHS_MAX]), is_unread=True,
         )  # fmt: skip
 
@@ -291,13 +290,9 @@ def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
     """Messages that expired before groups read them: nothing is damaged, but they are gone."""
     if missed:
         total, start = sum(missed.values()), store.commit_log.min_offset
-        yield Diagnosis(
-            "expired_unread", "note", "certain", "consumequeue",
+        yield result(
+            "expired_unread", "certain", "consumequeue",
             f"{total} messages expired before a group read them: the log begins at {start}",
-            "these groups never receive them",
-            "rmqtool stats shows by group how many; keep files longer (fileReservedTime), or make the"
-            " consumers faster",
-            ("rmqtool", "stats", STORE, "--by", "group"),
             detail={"messages": total, "groups": dict(sorted(missed.items()))},
         )  # fmt: skip
 
@@ -306,13 +301,9 @@ def _dispatch(found: Examination, *, is_live: bool) -> None:
     """How far the queues of a running broker lag behind the log."""
     lag = found.info["behind"]["queues_bytes"]
     if is_live and lag is not None and lag > _LAG_BYTES:
-        found.diagnoses.append(Diagnosis(
-            "queues_lag", "warning", "likely", "consumequeue",
-            f"the queues lag {format_size(lag)} behind the commit log",
-            "consumers do not receive the newest messages yet",
-            "look at the load of the disk; the broker dispatches one record after the other",
-            detail={"lag_bytes": lag},
-        ))  # fmt: skip
+        message = f"the queues lag {format_size(lag)} behind the commit log"
+        lags = result("queues_lag", "likely", "consumequeue", message, detail={"lag_bytes": lag})
+        found.diagnoses.append(lags)
 
 
 def _lock(found: Examination) -> None:

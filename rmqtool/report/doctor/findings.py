@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.problems import (
     BY_CODE,
     IF_NOT_RESET,
@@ -27,6 +26,7 @@ from rmqtool.report.doctor.diagnosis import (
     Diagnosis,
     Severity,
 )
+from rmqtool.report.doctor.names import line_of, result
 
 _OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
 """Errors that only queries by key suffer from: consumers receive everything."""
@@ -83,12 +83,8 @@ def _queues_gone(found: Collection[Finding]) -> Iterator[Diagnosis]:
     if found:
         queues, messages = len(found), sum(each.detail["records"] for each in found)
         text = f"{queues} queue{'s'[queues == 1 :]} with {messages} message{'s'[messages == 1 :]}"
-        yield Diagnosis(
-            "queues_missing", "warning", "certain", "consumequeue", f"consumequeue is missing: {text}",
-            "consumers receive nothing until the queues are made again",
-            "rmqtool recover makes them again; no file shows their size: name the broker.conf if it sets"
-            " mappedFileSizeConsumeQueue (--broker-conf)",
-            ("rmqtool", "recover", STORE),
+        yield result(
+            "queues_missing", "certain", "consumequeue", f"consumequeue is missing: {text}",
             count=queues, paths=tuple(each.path for each in found)[:PATHS_MAX],
             detail={"queues": queues, "messages": messages},
         )  # fmt: skip
@@ -147,12 +143,11 @@ class _Repair(NamedTuple):
         )
         if repair is None:
             return None, explains
-        if not repair.startswith("rmqtool "):
+        words, effect = line_of(repair)
+        if not words:
             return repair, explains
-        line, _, effect = repair.partition(": ")
         if not self.is_of_store:
             return NEEDS_STORE, explains
-        words = tuple(line.split())
         if self.is_ledger and leaves_ledger(BY_CODE[code]):
             return LEDGER_CURE, ("rmqtool", "copy", STORE, "--output", "NEW")
         if words[1] == "rebuild" and self.is_of_log:
@@ -169,10 +164,5 @@ def of_fillers(fillers: dict[str, int], where: str) -> Iterator[Diagnosis]:
         count, topics = sum(fillers.values()), len(fillers)
         of = f"{topics} topic{'s'[topics == 1 :]}"
         text = f"{count} filler{'s'[count == 1 :]} of rmqtool recover in {of}{where}"
-        yield Diagnosis(
-            "fillers", "note", "certain", "commitlog", text,
-            "each stands for a lost message; consumers that subscribe to * receive it",
-            "the line below lists them; consumers should ignore messages with this tag",
-            ("rmqtool", "dump", STORE, "--tag", TAG, "--fields", FIELDS),
-            detail={"fillers": count, "topics": dict(sorted(fillers.items()))},
-        )  # fmt: skip
+        detail = {"fillers": count, "topics": dict(sorted(fillers.items()))}
+        yield result("fillers", "certain", "commitlog", text, detail=detail)

@@ -18,6 +18,7 @@ from rmqtool.errors import InputError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import Certainty, Diagnosis, Examination, Omission
+from rmqtool.report.doctor.names import result
 from rmqtool.sizes import format_size
 from rmqtool.storage.open_files import head_of
 
@@ -198,77 +199,54 @@ def _unescaped(name: str) -> str:
 def _of_memory(host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
     dirty, limit = (host.dirty_bytes or 0) + (host.writeback_bytes or 0), host.dirty_limit_bytes
     if limit and dirty > limit * _DIRTY_RATIO:
-        yield Diagnosis(
-            "dirty_pages", "warning", certainty, "/proc/meminfo",
+        yield result(
+            "dirty_pages", certainty, "/proc/meminfo",
             f"{format_size(dirty)} wait to be written to disks; at {format_size(limit)} the kernel makes"
             " writers wait",
-            "sends take long or fail (busy page cache)",
-            "compare with the speed of the disk; a lower vm.dirty_background_bytes makes the kernel write"
-            " earlier", ("sysctl", "vm.dirty_background_ratio", "vm.dirty_ratio"),
+            command=("sysctl", "vm.dirty_background_ratio", "vm.dirty_ratio"),
             detail={"dirty_bytes": dirty, "limit_bytes": limit},
         )  # fmt: skip
     swapped = host.broker_swap_bytes if host.broker_swap_bytes is not None else host.swap_used_bytes
     if swapped and host.swappiness is not None and host.swappiness > _SWAPPINESS_MAX:
         whose = "of the broker's memory" if host.broker_swap_bytes is not None else "of memory"
-        yield Diagnosis(
-            "swapping", "warning" if host.broker_swap_bytes else "note", certainty,
-            "/proc/sys/vm/swappiness",
+        yield result(
+            "swapping", certainty, "/proc/sys/vm/swappiness",
             f"{format_size(swapped)} {whose} are swapped out, and vm.swappiness is {host.swappiness}",
-            "pauses of the broker: its heap comes back from the disk",
-            "the line below keeps the heap in memory",
-            ("sysctl", "-w", "vm.swappiness=1"),
+            severity="warning" if host.broker_swap_bytes else "note",
+            command=("sysctl", "-w", "vm.swappiness=1"),
             detail={"swapped_bytes": swapped, "swappiness": host.swappiness},
         )  # fmt: skip
     if host.read_ahead_bytes is not None and host.read_ahead_bytes > _READ_AHEAD_MAX:
         device = host.mount.device if host.mount is not None else ""
         path = f"/sys/class/bdi/{device}/read_ahead_kb"
-        yield Diagnosis(
-            "read_ahead", "note", certainty, path,
-            f"the kernel reads {format_size(host.read_ahead_bytes)} ahead",
-            "consumers that read old messages push the newest ones out of the page cache",
-            "the line below shows the present value in KiB; 128 to 1024 suit a broker", ("cat", path),
-            detail={"read_ahead_bytes": host.read_ahead_bytes},
-        )  # fmt: skip
+        message = f"the kernel reads {format_size(host.read_ahead_bytes)} ahead"
+        detail = {"read_ahead_bytes": host.read_ahead_bytes}
+        yield result("read_ahead", certainty, path, message, command=("cat", path), detail=detail)
 
 
 def _of_disk(host: Host, folder: str) -> Iterator[Diagnosis]:
     if host.inodes and host.inodes_free < _INODES_MIN:
-        yield Diagnosis(
-            "inodes", "error" if host.inodes_free == 0 else "warning", "certain", folder,
-            f"{host.inodes_free} of {host.inodes} inodes are free",
-            "the broker cannot create its next file, whatever space is free",
-            "delete files that are not the broker's", ("df", "-i", folder),
+        yield result(
+            "inodes", "certain", folder, f"{host.inodes_free} of {host.inodes} inodes are free",
+            severity="error" if host.inodes_free == 0 else "warning", command=("df", "-i", folder),
             detail={"inodes_free": host.inodes_free, "inodes": host.inodes},
         )  # fmt: skip
     mount = host.mount
     if mount is None:
         return
-    where = ("findmnt", "--target", folder)
+    command = ("findmnt", "--target", folder)
     if "ro" in mount.options:
-        yield Diagnosis(
-            "read_only", "error", "likely", mount.point, f"the file system ({mount.kind}) is read-only",
-            "no broker starts or stores messages here",
-            "look in the kernel's log: it changes to read-only after errors of the disk", where,
-        )  # fmt: skip
+        message = f"the file system ({mount.kind}) is read-only"
+        yield result("read_only", "likely", mount.point, message, command=command)
     if "sync" in mount.options:
-        yield Diagnosis(
-            "mount_sync", "warning", "certain", mount.point, "the file system is mounted with sync",
-            "every write waits for the disk", "mount it without sync: flushDiskType decides what waits",
-            where,
-        )  # fmt: skip
+        message = "the file system is mounted with sync"
+        yield result("mount_sync", "certain", mount.point, message, command=command)
     if mount.kind in _VOLATILE:
-        yield Diagnosis(
-            "volatile", "note", "likely", mount.point,
-            f"the store lies {_VOLATILE[mount.kind]} ({mount.kind})",
-            "it is gone after a restart of the host or of the container", "use a volume on a disk", where,
-        )  # fmt: skip
+        message = f"the store lies {_VOLATILE[mount.kind]} ({mount.kind})"
+        yield result("volatile", "likely", mount.point, message, command=command)
     if mount.kind in _NETWORK:
-        yield Diagnosis(
-            "network_file_system", "warning", "likely", mount.point,
-            f"the store lies on a network file system ({mount.kind})",
-            "the lock may not keep out brokers of other hosts; a fault of the network kills the broker",
-            "use a disk of the host", where,
-        )  # fmt: skip
+        message = f"the store lies on a network file system ({mount.kind})"
+        yield result("network_file_system", "likely", mount.point, message, command=command)
 
 
 def _of_limits(store: Store, host: Host, certainty: Certainty) -> Iterator[Diagnosis]:
@@ -276,24 +254,21 @@ def _of_limits(store: Store, host: Host, certainty: Certainty) -> Iterator[Diagn
     queues = (queue.files for queue in (*layout.unit_queues, *layout.ext_queues.values()))
     files = len(layout.commit_log) + sum(map(len, queues)) + len(layout.index_files)
     if host.maps_max is not None and files > host.maps_max * _MAPS_RATIO:
-        yield Diagnosis(
-            "maps", "error" if files > host.maps_max else "warning", certainty,
-            "/proc/sys/vm/max_map_count",
+        yield result(
+            "maps", certainty, "/proc/sys/vm/max_map_count",
             f"the store has {files} files, and a process may map {host.maps_max}",
-            "the broker ends with 'Map failed' when it opens or creates a file",
-            "the line below raises the limit",
-            ("sysctl", "-w", "vm.max_map_count=655360"), detail={"files": files, "maps_max": host.maps_max},
+            severity="error" if files > host.maps_max else "warning",
+            command=("sysctl", "-w", "vm.max_map_count=655360"),
+            detail={"files": files, "maps_max": host.maps_max},
         )  # fmt: skip
     if conf is None or host.memory_lock_bytes is None or not conf.flag("transientStorePoolEnable"):
         return
     buffers = conf.integer("transientStorePoolSize")
     wanted = layout.commit_log_file_size * (_POOL_BUFFERS if buffers is None else buffers)
     if host.memory_lock_bytes < wanted:
-        yield Diagnosis(
-            "memory_lock", "warning", "certain", "/proc/PID/limits",
+        yield result(
+            "memory_lock", "certain", "/proc/PID/limits",
             f"the broker may lock {format_size(host.memory_lock_bytes)} of memory, and its pool"
             f" (transientStorePoolEnable) wants {format_size(wanted)}",
-            "the pool is not locked: it may be swapped out, and sends wait for it",
-            "set LimitMEMLOCK=infinity in its systemd unit, or memlock in limits.conf",
             detail={"memory_lock_bytes": host.memory_lock_bytes, "wanted_bytes": wanted},
         )  # fmt: skip

@@ -1,13 +1,14 @@
-"""What the names of results mean that are not codes of findings: `rmqtool problems NAME` shows it.
+"""Results that have a name instead of the code of a finding: what each means, costs, and what to do.
 
-A result says the same of one store, with its numbers.
+`rmqtool problems NAME` shows it; `result` makes the result of one store from it, with its numbers.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqtool.report.doctor.diagnosis import Severity
+from rmqtool.formats.filler import FIELDS, TAG
+from rmqtool.report.doctor.diagnosis import Certainty, Diagnosis, Severity
 
 
 class Named(NamedTuple):
@@ -18,7 +19,7 @@ class Named(NamedTuple):
         severity: the worst one that it can have.
         message: what is wrong.
         cost: its effect if nothing is done.
-        cure: what to do.
+        cure: what to do; `rmqtool NAME STORE ...: effect` is a line to run.
     """
 
     name: str
@@ -77,15 +78,15 @@ NAMES = {
             "warning",
             "the folder consumequeue is missing, and the log is in DLedger",
             "consumers receive nothing until the queues are made again",
-            "rmqtool recover STORE: makes them again; name the broker.conf if it sets"
-            " mappedFileSizeConsumeQueue",
+            "rmqtool recover STORE: makes them again; no file shows their size: name the broker.conf if it"
+            " sets mappedFileSizeConsumeQueue (--broker-conf)",
         ),
         Named(
             "queues_lag",
             "warning",
             "the queues of a running broker lag behind the commit log",
             "consumers do not receive the newest messages yet",
-            "look at the load of the disk",
+            "look at the load of the disk; the broker dispatches one record after the other",
         ),
         Named(
             "cannot_read",
@@ -99,16 +100,16 @@ NAMES = {
             "note",
             "messages expired before a group read them",
             "these groups never receive them",
-            "rmqtool stats STORE --by group: shows how many; keep files longer (fileReservedTime), or make"
-            " the consumers faster",
+            "rmqtool stats STORE --by group: shows by group how many; keep files longer (fileReservedTime),"
+            " or make the consumers faster",
         ),
         Named(
             "fillers",
             "note",
-            "rmqtool recover has written fillers, each for a lost message",
-            "consumers that subscribe to * receive them",
-            "rmqtool verify STORE: prints the line that lists them; consumers should ignore messages with"
-            " their tag",
+            "rmqtool recover has written fillers",
+            "each stands for a lost message; consumers that subscribe to * receive it",
+            f"rmqtool dump STORE --tag {TAG} --fields {FIELDS}: lists them; consumers should ignore messages"
+            " with this tag",
         ),
         Named(
             "disk_full",
@@ -219,3 +220,47 @@ NAMES = {
     )
 }
 """By name."""
+
+
+def result(
+    name: str,
+    certainty: Certainty,
+    path: str,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    command: tuple[str, ...] = (),
+    detail: dict[str, Any] | None = None,
+    count: int = 1,
+    paths: tuple[str, ...] = (),
+    is_unread: bool = False,
+) -> Diagnosis:
+    """The result of this name for one store.
+
+    Args:
+        name: one of `NAMES`, which gives cost and cure.
+        certainty: see `Diagnosis`.
+        path: the subject.
+        message: what is wrong, with the numbers.
+        severity: the name's, unless it is less bad here.
+        command: the line to run next, unless the cure is one.
+        detail: the numbers.
+        count: how many places it stands for.
+        paths: the first of them.
+        is_unread: see `Diagnosis`.
+    """
+    known = NAMES[name]
+    words, effect = line_of(known.cure)
+    cure = f"{' '.join(words[:2])} {effect}" if words else effect
+    return Diagnosis(
+        name, severity or known.severity, certainty, path, message, known.cost, cure, words or command,
+        count=count, paths=paths, detail=detail or {}, is_unread=is_unread,
+    )  # fmt: skip
+
+
+def line_of(cure: str) -> tuple[tuple[str, ...], str]:
+    """The words of a cure's line and its effect; no words, and the cure, where it is not a line to run."""
+    if not cure.startswith("rmqtool "):
+        return (), cure
+    line, _, effect = cure.partition(": ")
+    return tuple(line.split()), effect

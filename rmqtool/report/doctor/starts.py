@@ -16,11 +16,10 @@ from rmqtool.broker.predict import (
 from rmqtool.broker.rules import rules_of
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.read.store import Store
-from rmqtool.report.doctor.diagnosis import STORE, Diagnosis, Examination, Omission, Start, listed
+from rmqtool.report.doctor.diagnosis import STORE, Certainty, Diagnosis, Examination, Omission, Start, listed
+from rmqtool.report.doctor.names import result
 from rmqtool.sizes import format_size
 from rmqtool.storage.config_files import FOLDER
-
-_NO_SERVICE = "no client can send or consume"
 
 
 def add_starts(
@@ -82,23 +81,14 @@ def _of_starts(store: Store, starts: Sequence[Start], reported: Collection[str])
     Only the brokers that may have written the store count: what others would do does not matter to it.
     """
     own = store.written_by.candidates
-    ways: dict[tuple[str, str, str, str], list[str]] = {}
+    ways: dict[tuple[str, str, str], list[str]] = {}
     for start in (each for each in starts if each.broker in own):
         for way in _ways(start) if not _is_reported(start, reported) else ():
             ways.setdefault(way, []).append(start.broker)
-    for (name, path, message, cost), brokers in ways.items():
-        yield Diagnosis(
-            name=name,
-            severity="warning" if name == "start_leaves_messages" else "error",
-            certainty="certain" if name == "start_fails" and set(own) <= set(brokers) else "likely",
-            path=path,
-            message=f"a start of broker {listed(brokers)} {message}",
-            cost=cost,
-            cure="rmqtool recover shows what each broker's start would do, and a repair that keeps every"
-            " sound message",
-            command=("rmqtool", "recover", STORE),
-            detail={"brokers": brokers},
-        )
+    for (name, path, message), brokers in ways.items():
+        certainty: Certainty = "certain" if name == "start_fails" and set(own) <= set(brokers) else "likely"
+        text = f"a start of broker {listed(brokers)} {message}"
+        yield result(name, certainty, path, text, detail={"brokers": brokers})
 
 
 def _is_reported(start: Start, reported: Collection[str]) -> bool:
@@ -109,27 +99,27 @@ def _is_reported(start: Start, reported: Collection[str]) -> bool:
     return any(path in names or path.startswith(f"{start.path}/") for path in reported)
 
 
-def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
-    """(name, path, message, cost) of everything that goes wrong in one start."""
+def _ways(start: Start) -> Iterator[tuple[str, str, str]]:
+    """(name, path, message) of everything that goes wrong in one start."""
     if start.error is not None:
-        yield "start_fails", start.path or ".", f"fails: {start.error}", _NO_SERVICE
+        yield "start_fails", start.path or ".", f"fails: {start.error}"
         return
     found = start.prediction
     if found is None:
         return
     if found.crashes:
         message = f"runs out of memory: a damaged record claims {format_size(found.claimed_bytes or 0)}"
-        yield "start_crashes", "commitlog", message, _NO_SERVICE
+        yield "start_crashes", "commitlog", message
     if found.hangs:
-        yield "start_hangs", "commitlog", "never ends: dispatch waits forever", _NO_SERVICE
+        yield "start_hangs", "commitlog", "never ends: dispatch waits forever"
     if found.messages_abandoned:
         topics = len(found.topics_abandoned)
         message = (
             f"ends the log at {found.end_offset} and gives up {found.messages_abandoned} sound messages of"
             f" {topics} topic{'' if topics == 1 else 's'}"
         )
-        yield "start_loses_messages", "commitlog", message, "these messages are lost for good"
+        yield "start_loses_messages", "commitlog", message
     if count := found.messages_hidden:
         what = "1 message" if count == 1 else f"{count} messages"
         message = f"leaves {what} that no consumer ever receives: the queue lacks units for them"
-        yield "start_leaves_messages", "consumequeue", message, "these messages stay in the log unread"
+        yield "start_leaves_messages", "consumequeue", message

@@ -33,7 +33,7 @@ def test_every_code_fits_80_columns(
 def test_names_of_doctor_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
     """All that a result can have besides codes, with cost and cure; a wrong name is told the nearest."""
     sources = [path.read_text() for path in Path(next(iter(doctor.__path__))).glob("*.py")]
-    made = re.compile(r'(?:Diagnosis\(\s*|yield )"([a-z_]+)", ')
+    made = re.compile(r'(?:result\(\s*|yield )"([a-z_]+)", ')
     given = {name for source in sources for name in made.findall(source)}
     assert given == NAMES.keys() >= {"start_fails", "expired_unread", "read_ahead", "queues_missing"}
     assert main(["problems", *sorted(given)]) == EXIT_OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +42,7 @@ from rmqtool.write.dispatcher import Dispatcher
 from rmqtool.write.options import WriteOptions
 from tests import ROOT
 from tests.support.build_store import file_name, write_log, write_queue
+from tests.support.hard_limits import size_limit
 from tests.support.records import STORE_TIMESTAMP, record
 from tests.support.stores import Library, case, real_cases
 from tests.support.sweep import sample
@@ -350,17 +350,6 @@ def test_a_full_index_file_is_told_when_it_is_on_the_device(tmp_path: Path, fast
     found.close()
 
 
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """No file of this process grows, or is written, beyond `size` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("fast", [True, False], ids=["compiled", "plain"])
 def test_a_full_disk_leaves_no_torn_unit_and_can_be_gone_on_from(tmp_path: Path, fast: bool) -> None:
     options = replace(SMALL, consume_queue_file_size=100 * UNIT_SIZE)
@@ -374,7 +363,7 @@ def test_a_full_disk_leaves_no_torn_unit_and_can_be_gone_on_from(tmp_path: Path,
         found.run(stored[9].physical_offset)
         found.write_out()
         before = queue_files(ours)
-        with file_size_limit(10 * UNIT_SIZE + 7), pytest.raises(UnwritableError):
+        with size_limit(10 * UNIT_SIZE + 7), pytest.raises(UnwritableError):
             found.run(end)
             found.write_out()
         for name, data in queue_files(ours).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from rmqtool.write.store_writer import StoreWriter
 from rmqtool.write.table import appender as table
 from rmqtool.write.table.appender import TableAppender, WrongRowError
 from rmqtool.write.table.schema import message_of
+from tests.support.hard_limits import size_limit
 from tests.support.put_tables import HOSTS, NOW, Pair, Row, log_bytes, make, plain_row, table_of
 from tests.support.stores import VERSIONS, Library, real_case
 
@@ -286,13 +286,8 @@ def test_after_a_failed_write_the_log_holds_what_was_counted(tmp_path: Path) -> 
     writer = make(tmp_path / "store")
     writer.put(NewMessage("TopicTest", queue_id=0))
     appender = TableAppender(writer)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (9_000_000, before[1]))
-    try:
-        with pytest.raises(UnwritableError, match="cannot write"):
-            appender.append(table_of(rows))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with size_limit(9_000_000), pytest.raises(UnwritableError, match="cannot write"):
+        appender.append(table_of(rows))
     result = appender.result()
     assert 0 < result.rows < 12_000
     data, position, count = log_bytes(writer, 0, writer.log.end), 0, 0
