@@ -121,6 +121,13 @@ def ledger(cases: Library, root: Path) -> None:
     (root / "config/topics.json").replace(root / "config/topics.json.bak")
 
 
+def wrong_type(cases: Library, root: Path) -> None:
+    """A plain queue lies where topics.json says batch queues, whose own is gone."""
+    cases.copy("ok_540_clean", root)
+    shutil.copytree(root / "consumequeue/pubBatch/0", root / "consumequeue/pubBatchCQ/0")
+    shutil.rmtree(root / "batchconsumequeue/pubBatchCQ/0")
+
+
 def old(cases: Library, root: Path, *, version: str) -> None:
     """Two log files are old enough to be deleted; the time at which they are is beside the store."""
     _, now_ms = aged(cases, version, root)
@@ -140,6 +147,7 @@ STORES: dict[str, Callable[[Library, Path], None]] = {
     "small 5.3": partial(small, profile="5.3", seed=2),
     "small 5.4": partial(small, profile="5.4", seed=3),
     "DLedger": ledger,
+    "wrong queue type": wrong_type,
     "old 4.9.7": partial(old, version="497"),
     "old 5.4.0": partial(old, version="540"),
 }
@@ -245,14 +253,23 @@ COMMANDS: dict[str, tuple[Command, tuple[str, ...]]] = {
     ),
     "rebuild": (
         same(rebuilds, keeps=True),
-        ("expired 4.9.7", "expired 5.3.3", "expired 5.4.0", "index 4.9.7", "index 5.4.0", MANY, "small 5.4"),
+        (
+            "expired 4.9.7",
+            "expired 5.3.3",
+            "expired 5.4.0",
+            "index 4.9.7",
+            "index 5.4.0",
+            "wrong queue type",
+            MANY,
+            "small 5.4",
+        ),
     ),
     "reset-offset": (same(resets, keeps=True), ("expired 4.9.7", "small 5.4")),
     "expire": (same(partial(expires, archive=False)), ("old 4.9.7", "old 5.4.0")),
     "expire --archive": (same(partial(expires, archive=True)), ("old 5.4.0",)),
     "undo": (
         same(undoes, prepare=recovered_before),
-        ("lost tail", "expired 5.4.0", "index 4.9.7", MANY, "small 5.3", "DLedger"),
+        ("lost tail", "expired 5.4.0", "index 4.9.7", "wrong queue type", MANY, "small 5.3", "DLedger"),
     ),
     "undo of a killed one": (same(undoes, prepare=killed_before), ("lost tail", "small 5.4")),
     "undo, then recover": (

@@ -33,6 +33,10 @@ NAMES = (
 )  # fmt: skip
 
 
+FOLDER = -1
+"""Instead of the number of a file."""
+
+
 class Call(NamedTuple):
     """One call that has ended well, or something told between calls (`name` is `told`).
 
@@ -45,7 +49,7 @@ class Call(NamedTuple):
 
     name: str
     path: str
-    file: int = -1
+    file: int = FOLDER
     offset: int = 0
     data: bytes = b""
     size: int = 0
@@ -147,16 +151,21 @@ def _call(calls: Calls, name: str, args: tuple[Any, ...], result: Any) -> Call:
         return Call(name, str(args[1]), calls.descriptors[args[0]])
     path = str(args[0])
     if name == "set_mtime":
-        return Call(name, path, calls.files.get(path, -1), size=args[1])
+        return Call(name, path, calls.files.get(path, FOLDER), size=args[1])
     if name in ("create_file", "open_file"):
         calls.descriptors[result] = number = calls.file_of(path, new=name == "create_file")
         time = os.fstat(result).st_mtime_ns
         return Call(name, path, number, size=args[1] if name == "create_file" else 0, mtime_ns=time)
     if name == "rename":
-        calls.files[str(args[1])] = number = calls.files.pop(path)
-        return Call(name, path, number, other=str(args[1]))
+        other = str(args[1])
+        for inside in [each for each in calls.files if each.startswith(f"{path}/")]:  # of a folder
+            calls.files[other + inside.removeprefix(path)] = calls.files.pop(inside)
+        number = FOLDER
+        if path in calls.files:
+            calls.files[other] = number = calls.files.pop(path)
+        return Call(name, path, number, other=other)
     if name == "remove":
-        return Call(name, path, calls.files.pop(path, -1))
+        return Call(name, path, calls.files.pop(path, FOLDER))
     return Call(name, path)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from tests.support.disk_calls import Call, numbered
+from tests.support.disk_calls import FOLDER, Call, numbered
 
 Mode = Literal["nothing", "names", "bytes", "prefix", "one lost", "one kept", "random", "everything"]
 MODES: tuple[Mode, ...] = ("nothing", "names", "bytes", "prefix", "one lost", "one kept", "random")
@@ -189,7 +189,9 @@ def _apply(names: dict[str, int | None], call: Call) -> None:
     else:
         names.pop(call.path, None)
         if call.name == "rename":
-            names[call.other] = call.file
+            names[call.other] = None if call.file == FOLDER else call.file
+            for path in [each for each in names if each.startswith(f"{call.path}/")]:  # of a folder
+                names[call.other + path.removeprefix(call.path)] = names.pop(path)
 
 
 def _content(file: _File, choice: _Choice) -> bytes:
