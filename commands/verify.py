@@ -36,7 +36,7 @@ Passes = Annotated[
         "--pass",
         metavar="NAME",
         help="Run only this pass: files, log, queues, index, checkpoint, config, timer, tiered, compaction,"
-        " bodies (repeatable). Default: all except bodies.",
+        " bodies (repeatable). bodies runs log too. Default: all except bodies.",
     ),
 ]
 LimitBytes = Annotated[
@@ -118,7 +118,8 @@ def verify(
             writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
-        texts += [summary(report, seen.counts), *_at_stake(opened, seen.ranges, seen.topics)]
+        chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes
+        texts += [summary(report, seen.counts, chosen), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
         texts += [*_went_back(opened, seen.problems)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
@@ -355,8 +356,8 @@ def _bounds(since_ms: int | None, limit_bytes: int | None, sample: str | None) -
     return Bounds(since_ms, limit_bytes, chosen)
 
 
-def summary(report: Report, counts: Counter[str]) -> str:
-    """Return one line on the extent of the check, and its verdict."""
+def summary(report: Report, counts: Counter[str], chosen: Sequence[str] = ()) -> str:
+    """Return one line on the extent of the check, and its verdict; `chosen` are the passes if not all ran."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
     files = counted(report.files, "file")
     parts = []
@@ -379,10 +380,13 @@ def summary(report: Report, counts: Counter[str]) -> str:
     if report.vanished:
         parts.append(f"{counted(len(report.vanished), 'file')} vanished meanwhile")
     live = " (a broker is using the store)" if report.live else ""
-    return f"checked {'; '.join(parts)}{live}: {_verdict(counts)}"
+    return f"checked {'; '.join(parts)}{live}: {_verdict(counts, chosen)}"
 
 
-def _verdict(counts: Counter[str]) -> str:
+def _verdict(counts: Counter[str], chosen: Sequence[str]) -> str:
     found = [counted(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
     word = "damaged" if counts["error"] else "sound, with warnings" if counts["warning"] else "sound"
+    if chosen and not counts["error"]:
+        several = len(chosen) > 1
+        word += f" as far as the pass{'es' * several} {' and '.join(chosen)} look{'s' * (not several)}"
     return f"{word} ({', '.join(found)})" if found else word

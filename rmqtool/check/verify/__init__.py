@@ -10,7 +10,8 @@
     timer       timer log, timer wheel, epoch file, compaction checkpoint
     tiered      the tiered copy of messages that lies in the store
     compaction  the logs of compacted topics
-    bodies      every compressed body decompresses, every batch can be read; only on request
+    bodies      every compressed body decompresses, every batch can be read; only on request. Those that do
+                not match their CRC are left to `log`, which is run with it
 
 `queues`, `index` and `bodies` work while the log is walked, so choosing one of them walks it too.
 Findings are data; an exception means that nothing could be checked.
@@ -119,6 +120,8 @@ def verify(
         raise UsageError(f"unknown pass {unknown[0]!r}", hint=f"passes: {', '.join(PASSES)}")
     report = report if report is not None else Report()
     possible = _OF_KIND.get(store.layout.kind, set(PASSES))
+    if "bodies" in passes:
+        passes = {*passes, "log"}
     report.passes = tuple(name for name in PASSES if name in passes and name in possible)
     report.left_out = tuple(
         name for name in PASSES if name in passes and name not in {*possible, *_OF_COPIES}
