@@ -30,10 +30,10 @@ from rmqtool.commands.lookup_text import (
     with_hash,
 )
 from rmqtool.commands.verdicts import (
-    PASSED_MEANS,
     is_unreached,
     of_topics_without_groups,
     of_trace,
+    what_states_mean,
 )
 from rmqtool.errors import (
     EXIT_FINDINGS,
@@ -571,9 +571,8 @@ class _Task:
             how = "what the queues lack, and how to repair them"
             self.writer.note(f"rmqtool: {how}: {self.command('recover')}")
         self._note_batch(others, traced_places)
-        if "passed" in states:
-            self.writer.note(f"rmqtool: {PASSED_MEANS}")
-        for text in of_topics_without_groups(unread):
+        is_unclean = self.store.layout.abort is not None
+        for text in (*what_states_mean(states, is_unclean=is_unclean), *of_topics_without_groups(unread)):
             self.writer.note(f"rmqtool: {text}")
         for text in unknown:
             self.writer.note(f"rmqtool: unknown: {text}")

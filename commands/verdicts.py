@@ -6,7 +6,7 @@ Each function takes the row that the command's `--format json` shows, with its t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, RETRY_PREFIX
@@ -646,6 +646,10 @@ PASSED_MEANS = (
     "passed by a group: its committed offset is past the message. It has consumed the message, or a"
     " filter or a reset skipped it; the store does not record when"
 )
+_NOT_PASSED_AFTER_CRASH = (
+    "not yet: consumers commit every 5 s, and the broker saves that every 5 s; it did not stop cleanly, so a"
+    " group may have consumed a few seconds more than its offset shows"
+)
 _STATES = {
     "passed": "passed by",
     "not_passed": "not yet passed by",
@@ -653,3 +657,11 @@ _STATES = {
 }
 _KINDS = {"retry": "sent again to", "dead_letter": "gave up: dead letter queue of"}
 _WAITING = {"waiting": "waits to be delivered", "open": "its transaction is open"}
+
+
+def what_states_mean(states: Collection[str | None], *, is_unclean: bool) -> Iterator[str]:
+    """Say what a committed offset does not show; `is_unclean`: the broker did not stop cleanly."""
+    if "passed" in states:
+        yield PASSED_MEANS
+    if is_unclean and "not_passed" in states:
+        yield _NOT_PASSED_AFTER_CRASH

@@ -901,6 +901,9 @@ def test_a_trace_says_it_in_words(cases: Library, capfd: Capture) -> None:
     assert "committed_offset" in out and "299" in offsets  # in a column of its own
     assert "consumed" not in out + err.replace("It has consumed", "")
     assert err.count("passed by a group: its committed offset is past the message") == 1
+    assert "did not stop cleanly" not in err
+    killed = run(capfd, "lookup", cases.path("torn_540_killed"), "--key", "o88", "--trace")[2]
+    assert "so a group may have consumed a few seconds more" in " ".join(killed.split())
     assert len({line.split()[0] for line in out.splitlines()[2:]}) == 5
     _, out, _ = run(capfd, "lookup", root, "--key", "o88", "--trace", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
