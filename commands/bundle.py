@@ -50,9 +50,10 @@ def bundle(
     Secrets in broker.conf are left out.
 
     --redact replaces names with pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym
-    everywhere in the archive, so the archive still shows what belongs together. Built-in topics,
-    groups and properties keep their names, but names of brokers, clusters and groups in the name of a topic
-    are replaced too: rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. The names are
+    everywhere in the archive, so the archive still shows what belongs together. A store may have a key
+    key-3 itself: in the archive key-3 then stands for another one. Built-in topics, groups and properties
+    keep their names, but names of brokers, clusters and groups in the name of a topic are replaced too:
+    rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. The names are
     written to a file next to the archive, which only you can read: NAME.names.json for NAME.tar.gz. Keep it
     to understand an answer that speaks of topic-1, and do not send it.
 
