@@ -53,9 +53,8 @@ def bundle(
     everywhere in the archive, so the archive still shows what belongs together. A store may have a key
     key-3 itself: in the archive key-3 then stands for another one. Built-in topics, groups and properties
     keep their names, but names of brokers, clusters and groups in the name of a topic are replaced too:
-    rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. The names are
-    written to a file next to the archive, which only you can read: NAME.names.json for NAME.tar.gz. Keep it
-    to understand an answer that speaks of topic-1, and do not send it.
+    rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. NAME.names.json next to
+    NAME.tar.gz, readable only by you, has the names for answers that speak of topic-1: do not send it.
 
     Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
     written; 4 when the file of --output, or that of the names, exists or would lie in the store. Damage of

@@ -157,6 +157,7 @@ CL13. A broker may be started with them.
 $ rmqtool verify store
 checked 4099 records in 4 files ...: sound
 1 filler of recover in 1 topic, for lost messages: rmqtool dump store ...
+A start of 5.4 loses nothing.
 ```
 
 ```console

@@ -125,7 +125,7 @@ def verify(
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
         texts += _next_texts(
             opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded,
-            has_cures=writer.shows_text and severity != "error",
+            is_all=not chosen, has_cures=writer.shows_text and severity != "error",
         )  # fmt: skip
     for text in texts:
         writer.note(text)
@@ -226,12 +226,14 @@ def _next_texts(
     present: dict[str, Problem],
     *,
     is_unbounded: bool,
+    is_all: bool,
     has_cures: bool,
 ) -> Iterator[str]:
     """Yield the command to run next, or what no command repairs and what that means.
 
-    `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read;
-    `has_cures` is whether the findings were shown with what to do about warnings.
+    `present` are the problems that were found; `is_unbounded` is whether nothing limits what may be read,
+    `is_all` whether no passes were chosen; `has_cures` is whether the findings were shown with what to do
+    about warnings.
     """
     layout = opened.layout
     is_store = layout.kind == "store"
@@ -274,12 +276,19 @@ def _next_texts(
     for each in stays:
         by_hand = f". To repair it, {each.repair}" if each.repair and not has_cures else ""
         yield f"{each.code}: {each.reaction}{by_hand}"
+    is_sound = not (counts["error"] or counts["warning"] or opened.live or layout.ledger)
+    if is_sound and is_unbounded and is_all:
+        said = list(_start_sentences(opened, present, limit=_SOUND_LIMIT))
+        yield " ".join(said) or f"to see what a start would do: {recover}"
 
 
 _START_LIMIT = 1 << 30  # bytes of the log that are read once more; more are for recover and doctor
+_SOUND_LIMIT = 256 << 20  # the same of a sound store, of which hardly anybody asks
 
 
-def _start_sentences(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:
+def _start_sentences(
+    opened: Store, present: Mapping[str, Problem], *, limit: int = _START_LIMIT
+) -> Iterator[str]:
     """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment."""
     from rmqtool.broker.predict import predict_all
     from rmqtool.read.lost_config import is_folder_lost
@@ -287,7 +296,7 @@ def _start_sentences(opened: Store, present: Mapping[str, Problem]) -> Iterator[
     if opened.live or not opened.is_local:
         return
     try:
-        found = predict_all(opened, opened.written_by.candidates, scan_limit=_START_LIMIT)
+        found = predict_all(opened, opened.written_by.candidates, scan_limit=limit)
     except RmqtoolError:
         return  # recover says why
     if not found:
