@@ -131,17 +131,17 @@ def expire(
     given, a file must satisfy all of them. The last file and the file with the newest message are
     always kept. A warning says if --until-free cannot be reached.
 
-    The plan counts the messages that groups have not consumed, and delayed, half and timer messages that
-    are still pending. If there are any, --apply needs --force. For messages of topics for which no group has
-    an offset there is only a warning, because broadcasting consumers commit none. If consumerOffset.json, or
-    the database with the offsets, is missing, empty or damaged and has no .bak, or offsets of some groups
-    are still lost, it is unknown which groups need messages, and --apply needs --force too. Files of a store
-    in use are never deleted. An interrupted run leaves a sound store; rerun the command to complete it.
+    The plan counts the messages that groups have not consumed, and pending delayed, half and timer messages.
+    If there are any, --apply needs --force. rmqtool deliver delivers overdue delayed messages. Topics for
+    which no group has an offset only cause a warning: broadcasting consumers commit none. If
+    consumerOffset.json, or the database with the offsets, is missing, empty or damaged and has no .bak, or
+    offsets of some groups are still lost, it is unknown which groups need messages, and --apply needs --force
+    too. Files of a store in use are never deleted. An interrupted run leaves a sound store: run it again.
 
     --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
-    manifest. On the disk of the store an archive frees nothing. Without --archive the deleted files are
-    lost. The copies keep their relative paths; README.txt
-    in the archive and rmqtool-recovery(7) describe how to restore all of them, or single log files.
+    manifest. On the disk of the store an archive frees nothing. Without --archive the deleted files are lost.
+    The copies keep their relative paths; README.txt in the archive and rmqtool-recovery(7) describe how to
+    restore all of them, or single log files.
 
     Exits with 0 when no file expires or --apply deleted all that do; 1 when files would be deleted; 2 for a
     usage error; 3 when something could not be read or written; 4 when refused; 5 when the store is in use.

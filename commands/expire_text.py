@@ -11,6 +11,8 @@ from rmqtool.commands.verdicts import (
     MEASURED_MIN_MS,
     STALE_MS,
     disk_text,
+    is_held_by_overdue,
+    is_overdue,
     listed,
     of_expire,
     usage_text,
@@ -102,8 +104,10 @@ def _archive_lines(found: Row) -> Iterator[str]:
 
 
 def _next_plan(found: Row, command: Callable[..., str]) -> str | None:
-    """Return the command to run if no file expires: files that can go, or the groups that need the first."""
+    """Return the command to run next: to deliver messages, delete free files, or see who needs the first."""
     log, free = found["commit_log"], found["free_before"]
+    if is_held_by_overdue(found):
+        return command("deliver")
     if found["totals"]["files_going"] or found["offsets_unknown"] or log["files"] < 2 or free is None:
         return None
     if free > log["start_before"]:
@@ -125,7 +129,7 @@ def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) ->
     else:
         text, needed = "no file", "the first log file"
     yield f"free to go   {text}"
-    why = _needed_by(found["needed_after"], everything=everything)
+    why = _needed_by(found, everything=everything)
     yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
     yield from _skip_lines(found["needed_after"], command)
 
@@ -148,18 +152,16 @@ def _skip_lines(needed: Row, command: Callable[..., str]) -> Iterator[str]:
         yield f"{'run':<13}{skip}"
 
 
-def _needed_by(needed: Row, *, everything: bool) -> str:
+def _needed_by(found: Row, *, everything: bool) -> str:
     """Return for whom messages are needed: groups with their offsets, what waits, what is unknown."""
+    needed = found["needed_after"]
     rows = sorted(needed["unconsumed"], key=lambda row: (-row["messages"], row["group"], row["topic"]))
     shown = rows if everything else rows[:_GROUPS_SHOWN]
     parts = [_needed_row(row) for row in shown]
     if rows[len(shown) :]:
         count = counted(len(rows) - len(shown), "more queue")
         parts.append(f"groups have not consumed messages of {count} (--all lists them)")
-    for row in needed["pending"]:
-        level = f" of level {row['level']}" if row["level"] is not None else ""
-        most = "" if row["exact"] else "at most "
-        parts.append(f"{most}{counted(row['messages'], row['kind'] + ' message')}{level} still pending")
+    parts += [_pending_text(row, found["at_timestamp_ms"]) for row in needed["pending"]]
     parts += needed["unknown"]
     return "; ".join(parts)
 
@@ -170,6 +172,14 @@ def _needed_row(row: Row) -> str:
     if row["committed"] is None:
         return f"group {shortened(row['group'])}, which has no committed offset, has not consumed {what}"
     return f"group {shortened(row['group'])} has not consumed {what}, from offset {row['committed']} on"
+
+
+def _pending_text(row: Row, at_ms: int) -> str:
+    """Return how many messages of a kind wait inside the broker."""
+    level = f" of level {row['level']}" if row["level"] is not None else ""
+    most = "" if row["exact"] else "at most "
+    what = counted(row["messages"], f"{'overdue ' if is_overdue(row, at_ms) else ''}{row['kind']} message")
+    return f"{most}{what}{level} still pending"
 
 
 def _go(found: Row, count: int) -> str:
@@ -410,10 +420,7 @@ def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:
     yield from _table(rows, _GROUP_COLUMNS, "rows", None if everything else _ROWS_SHOWN)
     yield from _unknown_group_lines(found)
     for row in found["pending"]:
-        level = f" of level {row['level']}" if row["level"] is not None else ""
-        most = "" if row["exact"] else "at most "
-        what = counted(row["messages"], f"{row['kind']} message")
-        yield f"warning      {most}{what}{level} still pending {_go(found, row['messages'])}"
+        yield f"warning      {_pending_text(row, found['at_timestamp_ms'])} {_go(found, row['messages'])}"
 
 
 def _unknown_group_lines(found: Row) -> Iterator[str]:

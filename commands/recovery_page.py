@@ -365,6 +365,9 @@ topic for which no group has an offset, the plan only warns and gives the number
 before `--apply`. If consumerOffset.json is lost, it is unknown which groups still need messages, and
 `--apply` is refused too. Stop the broker before `--apply`.
 
+Delayed messages that are overdue hold a file until they are delivered. After `rmqtool deliver STORE --apply`
+their copies are at the end of the log, and nothing of them is lost with the old file.
+
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
 Then copy the folders, but not the manifests, over the store. README.txt in the archive has these lines with
 the names of your folders:

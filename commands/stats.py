@@ -183,10 +183,10 @@ def stats(
     Lag counts all messages after a group's committed offset, including those that a filter would skip. The
     lag rows also show whether the broker would read the next message from memory or from disk: from memory if
     its distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio). The
-    status of a lag row is ok, or: never_committed, the group has no offset in a queue; queue_lost, the group
-    has consumed from a queue that has no files, so its lag is unknown; lost, messages expired before the
-    group read them; ahead, an offset is beyond the end of its queue; no_topic, the topic was deleted;
-    no_group, no group has an offset for the topic; offsets_missing, committed offsets are lost.
+    status of a lag row is ok, or: never_committed, the group has no offset in a queue (in its retry topic
+    all messages count); queue_lost, a queue that the group consumed has no files, so its lag is unknown;
+    lost, messages expired before the group read them; ahead, an offset is beyond the end of its queue;
+    no_topic, the topic was deleted; no_group, no group has an offset; offsets_missing, offsets are lost.
 
     --delayed and --transactions cover the whole store. Of the options that select messages, only --topic and
     --queue apply to lag. --at shows what the store held at an earlier time. Messages that were deleted since,

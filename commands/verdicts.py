@@ -224,6 +224,10 @@ def of_expire(found: Row) -> list[str]:
         verb = "is not" if found["applied"] else "cannot be"
         missing = format_size(found["goal"]["missing_bytes"])
         sentences.append(f"--until-free {verb} reached: {missing} are missing.")
+    if is_held_by_overdue(found):
+        sentences.append(
+            "First deliver the delayed messages that are overdue: their copies stay, at the end of the log."
+        )
     for row in found["forecast"]["reached"] if _is_measured(found) else ():
         if row["limit"] == "diskSpaceWarningLevelRatio" and 0 < row["after_ms"] < _SOON_MS:
             when = format_duration(row["after_ms"])
@@ -257,6 +261,23 @@ def what_goes(row: Row, files: int) -> str:
     if row["unknown"]:
         needed.append("what groups need is unknown" if not needed else "what else is needed is unknown")
     return f"{text} ({', '.join(needed)})" if needed else text
+
+
+def is_overdue(row: Row, at_ms: int) -> bool:
+    """Whether messages that wait inside the broker, a row of pending, are all due at a time."""
+    due_ms = row["last_due_timestamp_ms"]
+    return due_ms is not None and due_ms <= at_ms
+
+
+def is_held_by_overdue(found: Row) -> bool:
+    """Whether overdue delayed messages would be lost, or hold the first log file if none goes."""
+    going = found["totals"]["files_going"]
+    free, start = found["free_before"], found["commit_log"]["start_before"]
+    is_free = not going and free is not None and free > start
+    if found["applied"] or found["in_use"] or found["offsets_unknown"] or is_free:
+        return False
+    waiting = found["pending"] if going else found["needed_after"]["pending"]
+    return any(is_overdue(row, found["at_timestamp_ms"]) for row in waiting)
 
 
 def _free_sentence(free: int, start: int) -> str:
@@ -520,8 +541,8 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
     sentences += _without_files(without, recover)
     rest = len(lags.keys() - known - without.keys())
     if rest:
-        has = "it has no offset, but a retry topic" if rest == 1 else "they have no offset, but retry topics"
-        sentences.append(f"The lag of {counted(rest, 'more group')} is unknown: {has}.")
+        has = "it has" if rest == 1 else "they have"
+        sentences.append(f"The lag of {counted(rest, 'more group')} is unknown: {has} no offset there.")
     return sentences
 
 

@@ -180,13 +180,15 @@ class Unconsumed:
 class Pending:
     """Messages that wait inside the broker: `delayed` (with their level), `half` or `timer`.
 
-    If `exact` is False, `messages` is an upper bound.
+    If `exact` is False, `messages` is an upper bound. `last_due_timestamp_ms` is when the last of delayed
+    messages is due, ms since 1970; None if that is unknown.
     """
 
     kind: str
     messages: int
     level: int | None = None
     exact: bool = True
+    last_due_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,15 @@ def _delayed(store: Store, affected: Iterable[QueueEffect]) -> Iterator[Pending]
         level = effect.queue_id + 1
         first = max(offsets.get(level, 0), effect.first_before)
         if first < effect.first_after:
-            yield Pending("delayed", effect.first_after - first, level)
+            last_due = _due(store, effect.queue_id, effect.first_after - 1)
+            yield Pending("delayed", effect.first_after - first, level, last_due_timestamp_ms=last_due)
+
+
+def _due(store: Store, queue_id: int, queue_offset: int) -> int | None:
+    """When a delayed message is due, ms since 1970; None if its unit does not say."""
+    queue = store.queue(SCHEDULE_TOPIC, queue_id)
+    unit = queue.unit(queue_offset) if isinstance(queue, ConsumeQueue) else None
+    return queue.tags_code(unit) if isinstance(queue, ConsumeQueue) and unit is not None else None
 
 
 def _half(

@@ -4,6 +4,9 @@
     lost      messages after the committed offset that were deleted before the group consumed them
     ahead     how far the committed offset is beyond the end of the queue, which was created again
 
+The lag in a queue for which a group has no offset is unknown (`never_committed`), except in the group's own
+retry topic: there its consumers begin with the first message, so that it lags by all of them.
+
 The lag in a queue from which a group has consumed, but which has no files, is unknown (`queue_lost`). A queue
 without files is empty for a group whose offset is 0; a deleted topic (`no_topic`) has no lag.
 
@@ -19,6 +22,7 @@ Files that were deleted since are unknown, and so are offsets that consumers com
 consumerOffset.json has only the offsets of its own last change.
 
 Source: ConsumerOffsetManager, DefaultMessageStore#estimateInMemByCommitOffset; spec 02 8.2.
+RebalancePushImpl#computePullFromWhereWithException (retry topics).
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from rmqtool import times
 from rmqtool.errors import UnreadableError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
-from rmqtool.message.system_topics import is_system_topic
+from rmqtool.message.system_topics import RETRY_PREFIX, is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.queue.units import UnitReader
 from rmqtool.read.by_time import first_stored
@@ -183,7 +187,7 @@ def group_lags(
 
     A group that is known only from the name of its retry topic counts too, as in `expire`.
     Ordered by group, topic and queue. Only topics and queues of the selection count. If the group never
-    committed for a queue, its lag is unknown and its `status` is `never_committed`. Last come named topics
+    committed for a queue, its `status` is `never_committed`. Last come named topics
     for which no group has an offset; if the file with the offsets is missing, all topics, because their lag
     is unknown. Without `sizes` the lag in bytes is left out: it takes a read of every unit of the lag.
 
@@ -197,9 +201,7 @@ def group_lags(
     status = "offsets_missing" if offsets_are_lost(store) else "no_group"
     offsets = consumer_offsets(store)
     if status == "no_group":
-        groups = {group for _, group in offsets}
-        more = with_retry_groups(offsets, by_topic)
-        offsets |= {key: of_queues for key, of_queues in more.items() if key[1] not in groups}
+        offsets = with_retry_groups(offsets, by_topic)
     store.layout.check_forms(queues=True)
     lost = frozenset(consumed_without_files(store, offsets))
     with UnitReader() as reader:
@@ -263,20 +265,23 @@ def _measure(
         lag.max_offset = min(lag.max_offset, offset_at(store, queue, past.time_ms))
     first = min(store.first_live(lag.topic, lag.queue_id), lag.max_offset)
     lag.min_offset = first
-    if lag.committed is None:
+    committed = lag.committed
+    if committed is None:
         lag.status.add("never_committed")
-        return
-    lag.ahead = max(lag.committed - lag.max_offset, 0)
+        if lag.topic != f"{RETRY_PREFIX}{lag.group}":
+            return
+        committed = 0
+    lag.ahead = max(committed - lag.max_offset, 0)
     if past is not None and not past.offsets_known:
         # A committed offset only rises: at that time it was at most the present one.
         lag.status.add("committed_later")
-        lag.at_least = max(lag.max_offset - max(lag.committed, first), 0)
+        lag.at_least = max(lag.max_offset - max(committed, first), 0)
         lag.at_most = lag.max_offset - first
         lag.ahead = None
         if lag.at_least != lag.at_most:
             return
-    start = max(lag.committed, first)
-    lag.lost = max(first - max(lag.committed, 0), 0)
+    start = max(committed, first)
+    lag.lost = max(first - max(committed, 0), 0) if lag.committed is not None else 0
     lag.messages = max(lag.max_offset - start, 0)
     if reader is not None:
         lag.bytes = _bytes_of(queue, reader, start, lag.max_offset) if lag.messages else 0

@@ -43,7 +43,7 @@ from tests.support.records import record
 from tests.support.remote import pack
 from tests.support.stores import Library
 from tests.support.sweep import in_sweeps
-from tests.support.whole_store import keyed, write_whole
+from tests.support.whole_store import keyed, write_config, write_whole
 
 pytestmark = pytest.mark.usefixtures("unbroken")
 
@@ -707,7 +707,7 @@ def test_sizes_that_files_have_and_take() -> None:
     )
 
 
-def test_stats_and_expire_count_the_same_groups(cases: Library, capfd: Capture) -> None:
+def test_stats_and_expire_count_the_same_groups(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     """Also groups that have only a retry topic, and never committed an offset."""
     root = cases.path("ok_540_clean")
     found = json.loads(run(capfd, "expire", root, "--disk-used", "92%", "--json")[1])
@@ -715,10 +715,17 @@ def test_stats_and_expire_count_the_same_groups(cases: Library, capfd: Capture) 
     rows = {row["group"]: row for row in map(json.loads, out.splitlines())}
     groups = {row["group"] for row in found["unconsumed"]}
     assert len(groups) == 4 and groups <= rows.keys()
-    without = [row for row in rows.values() if row["status"] == ["never_committed"]]
-    assert len(without) == 2 and all(row["lag_messages"] is None for row in without)
-    assert "4 of 6 groups lag by " in err
-    assert "The lag of 2 more groups is unknown: they have no offset, but retry topics." in err
+    unread = {row["group"]: row["messages"] for row in found["unconsumed"] if row["committed"] is None}
+    assert len(unread) == 2 and unread == {group: rows[group]["lag_messages"] for group in unread}
+    assert all(rows[group]["status"] == ["never_committed"] for group in unread)
+    assert "6 of 8 groups lag by " in err and "unknown" not in err
+    _, _, err = run(capfd, "stats", root, "--by", "group", "--topic", "%RETRY%*", "--format", "jsonl")
+    assert " groups lag by " in err
+    offsets = {"TopicTest@a": {"0": 20}, "TopicTest@b": {"0": 20}}
+    write_whole(tmp_path, keyed(40))
+    write_config(tmp_path, "consumerOffset.json", {"offsetTable": offsets})
+    _, _, err = run(capfd, "stats", tmp_path, "--by", "group", "--queue", "1")
+    assert "The lag of 2 more groups is unknown: they have no offset there." in err
 
 
 def test_texts_name_their_subject(cases: Library, tmp_path: Path, capfd: Capture) -> None:

@@ -614,13 +614,20 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
         "             above 90%: the same; files of any age are deleted, and messages are refused",
         "2 of 4 log files would be deleted, 5 files in all", "the log would then start at 2097152",
         "changed 3d01h ago, kept 72h", "warning      ",
-        "5 delayed messages of level 4 still pending would be deleted",
+        "5 overdue delayed messages of level 4 still pending would be deleted",
     ):  # fmt: skip
         assert piece in text, piece
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
     text = capsys.readouterr().out
     assert "none now; deleteWhen comes in 18h00m" in text and "\noutcome" not in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
+    (line,) = [each.removeprefix("next").strip() for each in text.splitlines() if each.startswith("next ")]
+    assert line == f"rmqtool deliver {root}" and "First deliver the delayed messages that are overdue" in text
+    assert main([*shlex.split(line)[1:], "--apply", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
+    text = capsys.readouterr().out
+    assert "overdue" not in text and "delayed" not in text
     assert f"\nnext         rmqtool stats {root} --by group\n" in text  # who needs the first file
     assert "which has no committed" not in text and "let " not in text  # others need the file too
     assert "groups have not consumed messages of 4 more queues (--all lists them)" in text

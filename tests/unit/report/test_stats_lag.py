@@ -152,6 +152,23 @@ def test_odd_offsets(tmp_path: Path) -> None:
     assert any(each.startswith(unknown) for each in sentences)
 
 
+def test_the_retry_topic_of_a_group_without_an_offset_there(tmp_path: Path) -> None:
+    """Its consumers begin with the first message, so that the group lags by all of them.
+
+    That holds for a group with offsets elsewhere too, and at an earlier time. Another topic's lag is unknown.
+    """
+    write_whole(tmp_path, [*keyed(40), *keyed(6, topic="%RETRY%g", first=40)])
+    write_config(tmp_path, "consumerOffset.json", {"offsetTable": {"TopicTest@g": {"0": 20}}})
+    rows = {(row["topic"], row["queue_id"]): row for row in rows_of(look(tmp_path, lag_by=QUEUE_BY), "lag")}
+    for queue_id in (0, 1):
+        row = rows["%RETRY%g", queue_id]
+        assert (row["lag_messages"], row["committed_offset"]) == (3, None)
+        assert (row["lost_messages"], row["status"]) == (0, ["never_committed"])
+    assert rows["TopicTest", 1]["lag_messages"] is None
+    [group] = rows_of(look(tmp_path, lag_by=("group",)), "lag")
+    assert group["lag_messages"] == 6 and group["lag_bytes"] > 0
+
+
 def test_lag_leads_to_reset_offset(cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """For the group that missed most; the line shows what it would receive. Nobody is told to skip."""
     expired, words = (
