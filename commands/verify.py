@@ -341,7 +341,7 @@ def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> 
             names = f": {'; '.join(names_of(store, found))}" if len(found) <= _NAMED else ""
             yield f"at stake in the log: {by_name(by_topic(found), 'message')}{names}"
         else:
-            yield "at stake in the log: no message that a queue leads to"
+            yield "at stake in the log: unknown, no queue leads there; rmqtool recover names lost messages"
     if topics:
         shown = [shortened(name) for name in sorted(topics)[:_TOPICS_SHOWN]]
         more = len(topics) - len(shown)

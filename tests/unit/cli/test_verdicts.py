@@ -894,6 +894,9 @@ def test_verify_names_the_topics_at_stake(cases: Library, tmp_path: Path, capfd:
     found = json.loads(out)
     topics = {each["topic"] for each in found["lost"]}
     assert said == f"at stake in the log: {found['lost_messages']} messages of {topics.pop()}" and not topics
+    shutil.copytree(root, tmp_path / "without", ignore=shutil.ignore_patterns("*consumequeue"))
+    _, _, err = run(capfd, "verify", tmp_path / "without")
+    assert "at stake in the log: unknown, no queue leads there; rmqtool recover names lost messages\n" in err
     shutil.rmtree(root / "consumequeue/pubTx/0")
     _, _, err = run(capfd, "verify", root)
     assert "affected: consumers of pubTx\n" in err
