@@ -79,7 +79,8 @@ def deliver(
     If delayOffset.json cannot be parsed, or it and its .bak are missing, a broker delivers every stored
     message again. --apply is refused then. Without it the plan counts every message as not delivered, and
     standard error shows how many of the messages that are due have a copy in the log already. If the
-    files are missing, --force delivers every stored message.
+    files are missing, --force delivers every stored message. The same holds if the .bak alone is there,
+    and messages that are due by it have a copy.
 
     The column state says due or delivered, or names the reason why a message is not delivered.
 
@@ -206,19 +207,30 @@ class _OffsetReport:
 
         `due` yields them, those of unknown topics too.
         """
+        from rmqtool.read.delay_loss import offsets_of_bak
+        from rmqtool.read.lost_config import what_happened_to
+        from rmqtool.storage.config_files import DELAY_OFFSETS
         from rmqtool.write.schedule import count_again, offsets_are_lost
 
-        if self.is_unknown or not offsets_are_lost(opened) or not (count := sum(1 for _ in due())):
+        has_bak = offsets_of_bak(opened.layout) is not None
+        is_lost = has_bak or offsets_are_lost(opened)
+        if self.is_unknown or not is_lost or not (count := sum(1 for _ in due())):
             return None
         again = count_again(opened, due())
+        if has_bak and not again:
+            return None
+        how = (
+            "delayOffset.json and its .bak are missing, so that every stored message counts as not delivered"
+        )
+        if has_bak:
+            how = f"{what_happened_to(opened.layout, DELAY_OFFSETS)}, and its .bak is older than the log"
         evidence = (
             f"the log has a later copy of {again} under their real topic: these would be delivered again"
         )
         if not again:
             evidence = "the log has a later copy of none under their real topic"
         return RefusedError(
-            "delayOffset.json and its .bak are missing, so that every stored message counts as not delivered."
-            f" Of {count} that are due {evidence}",
+            f"{how}. Of {count} that are due {evidence}",
             path=opened.layout.root,
             hint="rmqtool recover makes it again if the log shows enough, or put a copy into config/; --force"
             " delivers all of them",

@@ -302,7 +302,8 @@ after the copy was made, it receives again.
 - 3. topics.json, delayOffset.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them
 again from the log. Compare the topics with your notes: topics without messages are missing, and order,
 permissions and filter type of a topic are not in the log. Of each delay level the first message without a
-delivered copy in the log is the next to deliver; the plan says how many messages are delivered twice.
+delivered copy in the log is the next to deliver, but none before the offset in a .bak; the plan says how many
+messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
 prints a command for each group whose retry messages show what it consumes, and names the other groups
 that topics or files still show: nothing shows what they consume.

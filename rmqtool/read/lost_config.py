@@ -286,8 +286,13 @@ def how_lost(layout: StoreLayout, name: str) -> str:
         return f"{_FOLDERS[name]} (RocksDB) and {name} are missing"
     if _is_missing(layout, name):
         return f"{name} and its .bak are missing"
-    what = "is empty or cannot be parsed" if name in layout.config else "is missing"
-    return f"{name} {what}, and {'its .bak is empty' if f'{name}.bak' in layout.config else 'has no .bak'}"
+    its_bak = "its .bak is empty" if f"{name}.bak" in layout.config else "has no .bak"
+    return f"{what_happened_to(layout, name)}, and {its_bak}"
+
+
+def what_happened_to(layout: StoreLayout, name: str) -> str:
+    """Why a broker takes the .bak of a config file, or nothing, as a clause."""
+    return f"{name} {'is empty or cannot be parsed' if name in layout.config else 'is missing'}"
 
 
 def _is_of_a_broker(layout: StoreLayout) -> bool:

@@ -22,6 +22,7 @@ from rmqtool.formats import config_json
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
+from rmqtool.read.delay_loss import old_bak
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics
 from rmqtool.read.offsets_back import went_back_finding
 from rmqtool.storage.config_files import CONFIG_FILES
@@ -116,6 +117,7 @@ class ConfigCheck:
             found += lost_config(self.context.layout, self.context.topics)
             if not self.context.live:
                 found += went_back_finding(self.context.store)
+                found += () if self.context.bounds.bounded else old_bak(self.context.store)
         lost = {each.path for each in found if each.problem.code in _LOST}
         yield from (each for each in self._found if each.problem.code != "CF02" or each.path not in lost)
         yield from found

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from rmqtool.errors import FormatError, RefusedError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import LOG_ELSEWHERE
+from rmqtool.read.delay_loss import old_bak
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
@@ -115,6 +116,9 @@ def plan(
     actions = _chosen(found.actions, request)
     if "config" in request.parts:
         of_config, texts = config_actions(store, found)
+        for old in old_bak(store):  # copied, nothing would show any more that it is old
+            of_config = [each for each in of_config if each.path != old.path]
+            texts.append(f"{old.problem.code} {old.message}; rmqtool recover makes the file again")
         actions += of_config
         found = replace(found, warnings=(*texts, *found.warnings))
     made = any(action.path.startswith("index/") and action.kind != "delete" for action in actions)

@@ -3,14 +3,15 @@
 If a group's offset is after the queue's end, the group misses the next messages, because their queue offsets
 are reused. So the offset is set back to the end: no message is consumed twice, and none is missed.
 
-A lost delayOffset.json is made again, as far as the log shows which messages were delivered.
+A lost delayOffset.json is made again, as far as the log shows which messages were delivered: without a .bak,
+or from a .bak that is older than the log.
 
 Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 02 sections 8.3 and 10.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from rmqtool.formats import config_change, config_json
 from rmqtool.formats.fastjson import resolve
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import COPY_CONFIG, Finding
-from rmqtool.read.delay_loss import MESSAGES_MAX, DelayLoss, find_delay_loss
-from rmqtool.read.lost_config import CONSUMER_OFFSETS, how_lost, lost_config
+from rmqtool.read.delay_loss import MESSAGES_MAX, DelayLoss, find_delay_loss, offsets_of_bak
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, how_lost, lost_config, what_happened_to
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.repair.recover.after import After
@@ -38,8 +39,11 @@ def delay_loss(store: Store, after: After) -> DelayLoss | None:
     """What the log shows of the delay levels if delayOffset.json is lost; None if it is not.
 
     Raises:
-        UnreadableError: the log cannot be read.
+        UnreadableError: the log or a config file cannot be read.
     """
+    noted = offsets_of_bak(store.layout)
+    if noted is not None:
+        return find_delay_loss(store, after.queues, after.log_end, noted)
     codes = {each.problem.code for each in lost_config(store.layout, _messages(after))}
     return find_delay_loss(store, after.queues, after.log_end) if "CF07" in codes else None
 
@@ -56,15 +60,20 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
     lost = lost_config(store.layout, _messages(after))
     actions: list[Action] = []
     warnings: list[str] = []
+    checked = [(CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)]
+    if delays is None and offsets_of_bak(store.layout) is not None:
+        warnings.append(_unexamined(store))
     if delays is not None and delays.is_known:
+        checked.pop()
         lost = (each for each in lost if each.problem.code != "CF07")
         actions.append(_delay_action(store, after, delays))
+    if delays is not None and (delays.is_known or delays.noted is not None):
         warnings += _twice(delays)
     warnings += [_lost_text(each, delays) for each in lost]
     if root is None or "config" not in store.layout.folders:
         return actions, warnings
     made = store.layout.rocksdb_config
-    for name, moved in ((CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)):
+    for name, moved in checked:
         try:
             in_rocksdb = made is not None and name in made.documents
             loaded = read_config(made.root if made is not None else root / FOLDER, name)
@@ -119,6 +128,15 @@ def _why_unknown(delays: DelayLoss | None) -> str:
     )
 
 
+def _unexamined(store: Store) -> str:
+    """A warning about the .bak of a lost delayOffset.json if there are too many messages."""
+    return (
+        f"CF07 {what_happened_to(store.layout, DELAY_OFFSETS)}, and its .bak is copied: what was delivered"
+        " since it was written is delivered again; rmqtool finds out which messages that are of at most"
+        f" {MESSAGES_MAX:,}"
+    )
+
+
 def _without_key(count: int) -> str:
     return "1 message has no unique key" if count == 1 else f"{count} messages have no unique key"
 
@@ -127,21 +145,39 @@ def _delay_action(store: Store, after: After, delays: DelayLoss) -> Action:
     """Makes delayOffset.json again. The text does not show a version that was only assumed."""
     assert store.layout.root is not None, "a lost file belongs to a store"
     path = store.layout.root / FOLDER / DELAY_OFFSETS
-    offsets = {each.level: each.next_offset for each in delays.levels}
-    dialect, time_ms = store.profile.name, max(after.last_store_timestamp, 0)
-    if store.written_by.is_known:
-        document = config_change.new_delay_offsets(dialect, time_ms)
-        document = config_change.with_delay_offsets(document, offsets, dialect, time_ms)
+    noted = delays.noted
+    offsets = {
+        each.level: each.next_offset
+        for each in delays.levels
+        if noted is None or each.next_offset != noted.get(each.level, 0)
+    }
+    content = config_json.dump(_delay_document(store, after, offsets, noted), store.profile.name)
+    count = _counted(delays.copies, "message", "messages")
+    if noted is not None:
+        how = f"{what_happened_to(store.layout, DELAY_OFFSETS)}, and its .bak is older than the log"
+        done = f"and the .bak: with the .bak alone a start delivers {count} again"
     else:
-        document = config_change.delay_offsets_without_dialect(offsets)
-    content = config_json.dump(document, dialect)
-    done = "none of the delayed messages was delivered yet"
-    if delays.copies:
-        done = f"without it a start delivers {_counted(delays.copies, 'message', 'messages')} again"
-    reason = f"{how_lost(store.layout, DELAY_OFFSETS)}; made again from the log: {done}"
+        how = how_lost(store.layout, DELAY_OFFSETS)
+        done = f": without it a start delivers {count} again"
+        done = done if delays.copies else ": none of the delayed messages was delivered yet"
+    reason = f"{how}; made again from the log{' ' * (noted is not None)}{done}"
     kind: ActionKind = "replace" if path.exists() else "create"
     detail = {"offsets": len(offsets), "levels": delays.rows()}
     return Action(kind, f"{FOLDER}/{DELAY_OFFSETS}", 0, len(content), reason, "CF07", detail, content)
+
+
+def _delay_document(
+    store: Store, after: After, offsets: Mapping[int, int], noted: Mapping[int, int] | None
+) -> dict[str | int, Any]:
+    """delayOffset.json with these offsets; `noted` are those of its .bak, which gives the others."""
+    assert store.layout.root is not None, "a lost file belongs to a store"
+    dialect, time_ms = store.profile.name, max(after.last_store_timestamp, 0)
+    if not store.written_by.is_known:
+        return config_change.delay_offsets_without_dialect({**(noted or {}), **offsets})
+    document = config_change.new_delay_offsets(dialect, time_ms)
+    if noted is not None:
+        document = read_config(store.layout.root / FOLDER, DELAY_OFFSETS).document
+    return config_change.with_delay_offsets(document, offsets, dialect, time_ms)
 
 
 def _twice(delays: DelayLoss) -> Iterator[str]:

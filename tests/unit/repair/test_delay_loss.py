@@ -270,3 +270,76 @@ def test_nothing_was_delivered_yet(tmp_path: Path, capsys: Capture) -> None:
     assert action["reason"].endswith(said)
     assert main(["recover", str(root), "--apply"]) == 0
     assert offsets(root) == {2: 0} and main(["verify", str(root)]) == 0
+
+
+def old_bak(root: Path, noted: dict[int, int]) -> None:
+    """Leave only a .bak of delayOffset.json, with these offsets."""
+    lose(root)
+    (root / f"{FILE}.bak").write_bytes(config_json.dump({"offsetTable": dict(noted)}, "4.9"))
+
+
+def problems(capsys: Capture, root: Path) -> set[str]:
+    """The codes of what verify finds."""
+    capsys.readouterr()
+    main(["verify", str(root), "--json"])
+    return {json.loads(line)["problem"] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_a_bak_that_is_older_than_the_log(store: Path, capsys: Capture) -> None:
+    """Each level gets the larger offset of log and .bak; verify, deliver and rebuild say so too."""
+    old_bak(store, {1: 0, 2: 1, 3: 0, 9: 5})
+    assert {"CF01", "CF07"} <= problems(capsys, store)
+    assert main(["rebuild", str(store), "--apply"]) == 0
+    assert "(CF07)" not in (err := capsys.readouterr().err) and "recover makes the file again" in err
+    assert not (store / FILE).exists()
+    assert main(["deliver", str(store), "--apply"]) == 4
+    assert "the log has a later copy of 3 under their real topic" in capsys.readouterr().err
+    found = planned(capsys, store)
+    (action,) = [row for row in found["actions"] if row["path"] == FILE]
+    assert (action["kind"], action["problem"], found["delivered_again"]) == ("create", "CF07", 0)
+    assert action["reason"] == (
+        "delayOffset.json is missing, and its .bak is older than the log; made again from the log and the"
+        " .bak: with the .bak alone a start delivers 3 messages again"
+    )
+    assert {row["delivered_again"] for row in found["predictions"]} == {3}
+    assert main(["recover", str(store), "--apply"]) == 0
+    assert offsets(store) == {1: 2, 2: 2, 3: 0, 9: 5}
+    assert "CF07" not in problems(capsys, store) and planned(capsys, store)["actions"] == []
+
+
+def test_a_bak_that_knows_more_than_the_log(store: Path, capsys: Capture) -> None:
+    """Its offsets stay: before them a message without a key holds no level, and a lost copy comes no more."""
+    change(store, SCHEDULE_TOPIC, b"1-0", b"UNIQ_KEY", b"UNIQ_KEX")
+    old_bak(store, {1: 1, 2: 2, 3: 1})
+    assert [each.next_offset for each in loss(store).levels] == [0, 2, 0]
+    assert main(["recover", str(store), "--apply"]) == 0
+    assert offsets(store) == {1: 2, 2: 2, 3: 1}
+    old_bak(store, {1: 2, 2: 2, 3: 1})
+    assert "CF07" not in problems(capsys, store)
+    (action,) = [row for row in planned(capsys, store)["actions"] if row["path"] == FILE]
+    assert action["problem"] == "CF01"
+
+
+def test_a_bak_whose_next_message_was_not_delivered(store: Path, capsys: Capture) -> None:
+    """One after it was: nothing is better than the .bak, but a warning says what it costs."""
+    change(store, "T", b"1-0", b"1-0", b"X-0")
+    assert main(["recover", str(store), "--apply"]) == 0
+    old_bak(store, {1: 0, 2: 2})
+    assert "CF07" in problems(capsys, store)
+    found = planned(capsys, store)
+    (action,) = [row for row in found["actions"] if row["path"] == FILE]
+    assert (action["problem"], found["delivered_again"]) == ("CF01", 1)
+    (text,) = found["warnings"]
+    assert (
+        text.startswith("CF07") and "level 1 goes on at queue offset 0, because the log has no copy" in text
+    )
+
+
+def test_a_bak_and_too_many_messages(store: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is copied, and a warning says that nothing was examined."""
+    old_bak(store, {1: 0})
+    monkeypatch.setattr(delay_loss, "MESSAGES_MAX", 8)
+    found = planned(capsys, store)
+    assert [row["problem"] for row in found["actions"] if row["path"] == FILE] == ["CF01"]
+    (text,) = found["warnings"]
+    assert text.startswith("CF07 delayOffset.json is missing, and its .bak is copied")
