@@ -34,7 +34,8 @@ def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput
     Reads only what is on the screen, so a large store opens as fast as a small one. Damaged records are
     shown with the code of their damage; rmqtool problems explains the codes. The checks of doctor and verify
     start on request, and can be stopped. In the column damage, a question mark means that the topic, queue
-    or file was not checked; it disappears when verify (3, then v) has found nothing. Nothing is changed, and
+    or file was not checked, or that the log is damaged and the topic may have lost messages. verify (3, then
+    v) replaces it by what it finds. Nothing is changed, and
     a broker may be using the store. Set NO_COLOR to browse without colours.
 
     Exits with 0 when it is closed; 2 for a usage error, such as standard output that is not a terminal; 3

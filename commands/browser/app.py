@@ -21,6 +21,7 @@ from rmqtool.commands.browser.lists import GroupsView, HitsView, TopicsView, ope
 from rmqtool.commands.browser.log import FilesView
 from rmqtool.commands.browser.view import View
 from rmqtool.errors import RmqtoolError
+from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from rmqtool.report.browse.record import row_at
 from rmqtool.report.browse.topics import Topics
@@ -52,7 +53,7 @@ class BrowseApp(App[None]):
         self.store, self.zone, self.command_line = store, zone, command_line
         self.topics = Topics(store)
         self.state = self._state()
-        self.is_sound = False  # verify has found nothing
+        self.verified: list[Finding] | None = None  # warnings and errors of a whole verify
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._is_left = False
 
@@ -89,7 +90,7 @@ class BrowseApp(App[None]):
             before.close()
             self.topics = Topics(self.store)
             self.state = self._state()
-            self.is_sound = False
+            self.verified = None
 
     async def reopen(self, view: View) -> bool:
         """As `open_again`, from a screen; returns whether the store could be opened."""

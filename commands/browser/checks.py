@@ -151,8 +151,9 @@ class FindingsView(View):
         if what != "files":
             self.grid.empty = f"{what} found nothing"
         self.grid.refresh()
-        if what == "verify" and not error and not self.collected.all:
-            self.browser.is_sound = True
+        if what == "verify" and not error:
+            items = (line.item for line in self.collected.all)
+            self.browser.verified = [each for each in items if each.problem.severity != "note"]
             for view in self.app.screen_stack:
                 if isinstance(view, View):
                     view.grid.reload()

@@ -90,7 +90,7 @@ class TopicsView(View):
             "kind": row.kind,
             "queues": str(row.queues),
             "messages": unknown if row.messages is None else str(row.messages),
-            "codes": self.damage(row.problems),
+            "codes": self.damage(row.problems, *_folders(row.topic)),
             **self.times(row.newest_ms),
         }
         style = severity(row.problems) or ("dim" if row.kind in ("system", "no queue") else "")
@@ -165,12 +165,13 @@ class QueuesView(View):
         )
 
     def _line(self, row: QueueRow) -> Line:
+        damage = self.damage(row.problems, *_folders(self.topic, row.queue_id))
         cells = {
             "queue": str(row.queue_id),
             "min": number_text(row.min_offset),
             "max": number_text(row.max_offset),
             "messages": number_text(row.messages),
-            "codes": " ".join(filter(None, (self.damage(row.problems), row.kind))),
+            "codes": " ".join(filter(None, (damage, row.kind))),
             **self.times(row.newest_ms),
         }
         return Line(cells, severity(row.problems), row)
@@ -696,3 +697,10 @@ class GroupView(View):
         """Open the queue at the offset of the group."""
         lag: QueueLag = event.line.item
         await open_messages(self, lag.topic, lag.queue_id, offset=lag.committed or 0)
+
+
+def _folders(topic: str, queue_id: int | None = None) -> list[str]:
+    """Where the queues of a topic lie, or one of them, relative to the store root."""
+    names = [topic] if queue_id is None else [topic, str(queue_id)]
+    folders = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+    return ["/".join([folder, *names]) for folder in folders]

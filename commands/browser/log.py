@@ -58,7 +58,7 @@ class FilesView(View):
             "path": row.path,
             "from": str(row.file.file_from_offset),
             "size": format_size(row.file.size),
-            "codes": self.damage(row.problems),
+            "codes": self.damage(row.problems, self.browser.store.layout.relative(row.file.path)),
             **self.times(row.first_ms),
         }
         return Line(cells, severity(row.problems), row)

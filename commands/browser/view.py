@@ -247,9 +247,20 @@ class View(Screen[None]):
             self.say(f"{error.message}; {error.hint}", problem=True)
             return None
 
-    def damage(self, codes: Sequence[str]) -> str:
-        """The codes as a cell; a question mark for none, unless verify has found nothing."""
-        return " ".join(codes) or ("" if self.browser.is_sound else "?")
+    def damage(self, codes: Sequence[str], *places: str) -> str:
+        """The codes as a cell, with those that verify has found in `places`: a file, or folders of queues.
+
+        A question mark where there is none and verify has not run, or has found damage of the log, which can
+        be that of any queue.
+        """
+        found = self.browser.verified
+        if found is None:
+            return " ".join(codes) or "?"
+        here = [each.problem.code for each in found if _lies_in(each.path, places)]
+        is_open = any(
+            each.problem.severity == "error" and each.path.startswith(_LOG) for each in found
+        ) and not any(place.startswith(_LOG) for place in places)
+        return " ".join(dict.fromkeys([*codes, *here])) or "?" * is_open
 
     def times(self, time_ms: int | None) -> dict[str, str]:
         """A time in two lengths, as cells."""
@@ -287,3 +298,10 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
         lines = "\n".join(map(escape, value.split("\n")))
         table.add_row(Text(escape(name), "bold"), Text(lines))
     return table
+
+
+_LOG = "commitlog"
+
+
+def _lies_in(path: str, places: Sequence[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)

@@ -169,16 +169,21 @@ def next_words(found: Examination) -> tuple[str, ...]:
 
     The repair of the log comes first: it also repairs what was built from the log. It does not come
     first if what is worst needs something else. Without anything wrong it is the command that looks at what
-    was not looked at.
+    was not looked at, what a start would do before all else.
     """
     wrong = [each for each in found.diagnoses if each.severity != "note" and each.command]
     worst = [each.command for each in wrong if each.severity == wrong[0].severity]
     if any(words[1] in _REPAIRS for words in worst):
         return min((each.command for each in wrong if each.command[1] in _REPAIRS), key=_by_repair)
-    return next(iter([*worst, *(each.command for each in found.omissions if each.command)]), ())
+    looks = sorted((each.command for each in found.omissions if each.command), key=_is_not_recover)
+    return next(iter([*worst, *looks]), ())
 
 
 _REPAIRS = ("recover", "copy", "rebuild")
+
+
+def _is_not_recover(words: tuple[str, ...]) -> bool:
+    return words[1] != "recover"
 
 
 def _by_repair(words: tuple[str, ...]) -> int:

@@ -304,6 +304,34 @@ def test_a_topic_is_sound_when_verify_has_found_nothing(cases: Library, name: st
     browse(cases.path(name), steps)
 
 
+def test_what_verify_finds_is_in_the_column_damage(cases: Library) -> None:
+    """Of files of the log, each its own; of topics whose queues are damaged while the log is sound."""
+
+    async def verified(terminal: Terminal) -> None:
+        await terminal.press("3")
+        await terminal.to("FindingsView")
+        await terminal.press("v")
+        await terminal.until(lambda: terminal.bar("status").startswith("verify: "))
+
+    async def of_log(terminal: Terminal) -> None:
+        await verified(terminal)
+        await terminal.press("4")
+        await terminal.to("FilesView")
+        found = [line.split()[-1] for line in terminal.lines[1:] if "commitlog" in line or "0000" in line]
+        assert [each for each in found if each.startswith("CL")] == ["CL08"] and "?" not in found
+
+    async def of_queues(terminal: Terminal) -> None:
+        await verified(terminal)
+        await terminal.press("1")
+        await terminal.to("TopicsView")
+        codes = {line.split()[0]: line.split()[-1] for line in terminal.lines[1:] if line.strip()}
+        assert [each for each in codes.values() if each.startswith("CQ")] == ["CQ06"]
+        assert "?" not in codes.values()
+
+    browse(cases.path("gap_cl08_zeroed_page"), of_log)
+    browse(cases.path("bad_cq06_wrong_tags_code"), of_queues)
+
+
 def test_damage_is_shown(cases: Library) -> None:
     """A damaged record has its code in the list, and its bytes can be seen."""
 

@@ -354,6 +354,7 @@ def test_what_does_not_fit_the_limit_is_named(cases: Library) -> None:
         assert part in whats
     assert 0 < found.log_read_bytes <= 32 << 10
     assert all(start.prediction is None and start.error is None for start in found.starts)
+    assert next_words(found) == ("rmqtool", "recover", "STORE")
 
 
 def test_a_queue_that_points_past_the_log_is_seen_at_its_end(cases: Library) -> None:
