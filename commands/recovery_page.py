@@ -260,6 +260,16 @@ you keep.
 If a commit log file is missing or has the wrong size, and the slave or a backup has it, put that file back
 first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.
 
+Of a file of the log fsck may leave a part, without a name, in lost+found. `rmqtool dump PART`, `export` and
+`copy` read it, and say at which physical offset it begins. To join it with the rest of the log, write it at
+its place into the file that lacks it, here at offset 500000 into the first of 1 MiB, and then run `recover`:
+
+```text
+truncate -s 1048576 STORE/commitlog/00000000000000000000
+dd if=PART of=STORE/commitlog/00000000000000000000 \
+    oflag=seek_bytes seek=500000 conv=notrunc
+```
+
 ## Two stores have parted
 
 After a failover or a split, two brokers may each have stored messages that the other lacks, at the same

@@ -52,6 +52,15 @@ def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, sto
     return found
 
 
+def is_misnamed(layout: StoreLayout, file: StoreFile) -> bool:
+    """Whether a log file's name is not a multiple of the size of the files (CL25).
+
+    Of a single file that size is unknown: it may be a part of one.
+    """
+    is_single = layout.root is None and len(layout.commit_log) == 1
+    return not is_single and file.file_from_offset % layout.commit_log_file_size != 0
+
+
 def relisted(layout: StoreLayout, known: Iterable[StoreFile]) -> tuple[StoreFile, ...]:
     """The files of a log as they are now; one that was emptied, and is not deleted yet, keeps its size."""
     listing = Listing()

@@ -143,7 +143,7 @@ class Store:
             broker_conf: see there.
             file_sizes: see there.
             storage_options: for a URL, by the names that fsspec or pyarrow's S3 have for them, never printed.
-            announce: called with a few words before something large is unpacked.
+            announce: called with a few words before something large is unpacked, and about a part of a file.
             profile: the version that used the store last, where its files do not show it.
 
         Raises:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqtool.errors import NotAStoreError, RmqtoolError, UnreadableError, UsageError
 from rmqtool.storage.layout import StoreLayout, detect
+from rmqtool.storage.single_file import offset_of_name
 from rmqtool.storage.storage import StoragePath
 
 Announce = Callable[[str], None]
@@ -65,7 +66,7 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
 
     Args:
         path: from `located`.
-        announce: called with a short text before something large is unpacked.
+        announce: called with a short text before something large is unpacked, and about a part of a file.
         arguments: see `layout.detect`; paths are from `located`.
 
     Raises:
@@ -84,6 +85,7 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
             raise
     else:
         if not _holds_compressed(_strays(layout)):
+            _announce_fragment(layout, announce)
             return layout
     return _closed_on_error(_folder(path, announce), arguments)
 
@@ -139,6 +141,14 @@ def _announce(path: Path, announce: Announce) -> None:
     from rmqtool.storage.archive import temporary_folder
 
     announce(f"unpacking {path} into a temporary file in {temporary_folder()}")
+
+
+def _announce_fragment(layout: StoreLayout, announce: Announce) -> None:
+    """Say where a single file belongs that is a part of a commit log file, by the records in it."""
+    for file in layout.commit_log if layout.kind == "commitlog" else ():
+        name, start = file.path.name, file.file_from_offset
+        if offset_of_name(name) != start and start % file.size:
+            announce(f"{name} is a part of a commit log file; it begins at physical offset {start}")
 
 
 def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> StoragePath:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,9 @@ _WHAT = {
 FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
 
 _QUEUE_ID = pattern(r"0|-?[1-9][0-9]{0,9}")
+_MAGIC = pattern(b"|".join(re.escape(magic.to_bytes(4, signed=True)) for magic in message.VERSION_BY_MAGIC))
 _HEAD_SIZE = 4096
+_FRAGMENT_HEAD_SIZE = 8 << 20
 # 2010 and 2200: plausible store times; only used to guess the kind of files with foreign names.
 _OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000
 
@@ -92,11 +95,14 @@ def recognise(path: Path) -> SingleFile:
         with reading(path) as file:
             size = file.size
             head = file.read(0, _HEAD_SIZE)
+            kind, offset = _kind_by_folder(path), None
+            # Of files with foreign names; a checkpoint's times look like those of an index header.
+            if kind is None and path.name not in _WHAT:
+                if not _is_log(head):
+                    offset = _offset_of_fragment(file.read(0, _FRAGMENT_HEAD_SIZE))
+                kind = _kind_by_content(path.name, head, size) if offset is None else "commitlog"
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
-    kind = _kind_by_folder(path)
-    if kind is None and path.name not in _WHAT:  # a checkpoint's times look like those of an index header
-        kind = _kind_by_content(path.name, head, size)
     if kind is None:
         raise NotAStoreError(
             "neither a message store nor a commit log, consume queue or index file",
@@ -104,7 +110,7 @@ def recognise(path: Path) -> SingleFile:
             hint=root_hint(path) or ROOT_HINT,
         )
     has_entries = kind == "commitlog" and _has_entries(path, head)
-    offset = offset_of_name(path.name)
+    offset = offset_of_name(path.name) if offset is None else offset
     if offset is None:
         offset = _stored_offset(head, has_entries) if kind == "commitlog" else 0
     topic, queue_id = "", 0
@@ -150,11 +156,32 @@ def _kind_by_folder(path: Path) -> FileKind | None:
     return None
 
 
-def _kind_by_content(name: str, head: bytes, size: int) -> FileKind | None:
+def _is_log(head: bytes) -> bool:
+    """Whether a record, a blank or a DLedger entry begins here."""
     magic = int.from_bytes(head[4:8], signed=True)
-    if len(head) >= message.BLANK_SIZE and magic in (*message.VERSION_BY_MAGIC, message.BLANK_MAGIC):
-        return "commitlog"
-    if _is_entry(head):
+    is_known = magic in (*message.VERSION_BY_MAGIC, message.BLANK_MAGIC)
+    return (len(head) >= message.BLANK_SIZE and is_known) or _is_entry(head)
+
+
+def _offset_of_fragment(data: bytes) -> int | None:
+    """The physical offset of a part of a commit log file, as fsck leaves them, by the records in it.
+
+    It may begin inside a record. Of the records, two neighbours have to agree; None if there are none.
+    """
+    found: dict[int, int] = {}
+    stored = message.PHYSICAL_OFFSET_OFFSET
+    for match in _MAGIC.finditer(data):
+        start = match.start() - 4
+        if start >= 0:
+            found[start] = int.from_bytes(data[start + stored : start + stored + 8], signed=True) - start
+    for start, offset in found.items():
+        if offset >= 0 and found.get(start + int.from_bytes(data[start : start + 4])) == offset:
+            return offset
+    return None
+
+
+def _kind_by_content(name: str, head: bytes, size: int) -> FileKind | None:
+    if _is_log(head):
         return "commitlog"
     if len(head) > HEADER_SIZE and (is_index_name(name) or _is_index_header(head)):
         return "index"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqtool.log.damage import log_missing, missing_between
+from rmqtool.log.log_files import is_misnamed
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
@@ -140,9 +141,9 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
                 yield finding("CL23", where, file.file_from_offset, 0)
         elif layout.kind != "commitlog" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CL21", where, file.file_from_offset, file.size, expected_bytes=size)
-        if file.file_from_offset % size:
+        if is_misnamed(layout, file):
             yield finding("CL25", where, file.file_from_offset, file.size, file_size=size)
-    aligned = [file for file in files if file.file_from_offset % size == 0]
+    aligned = [file for file in files if not is_misnamed(layout, file)]
     for before, after in _pairs(aligned):
         start, stop = before.file_from_offset + size, after.file_from_offset
         if start < stop and known:

@@ -38,6 +38,7 @@ from rmqtool.log.damage import full_status, has_zero_page, record_codes
 from rmqtool.log.dispatch import ENDS_IN_ZEROS, Dispatch, dispatch_columns
 from rmqtool.log.events import BODY_CRC, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
+from rmqtool.log.log_files import is_misnamed
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.ranges import runs
@@ -290,8 +291,8 @@ def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
     """The commit log files to walk, oldest first, with the half-open range of positions in each."""
     bounds = context.bounds
     # A file at an impossible offset (CL25) is not a part of the log: its records would come three times.
-    step = context.layout.commit_log_file_size
-    files = [file for file in context.layout.commit_log if file.size and file.file_from_offset % step == 0]
+    layout = context.layout
+    files = [file for file in layout.commit_log if file.size and not is_misnamed(layout, file)]
     if bounds.since_ms is not None:
         files = files[_first_since(context, files, bounds.since_ms) :]
     if bounds.sample is not None:
@@ -302,7 +303,7 @@ def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
         if file.end <= oldest:
             continue
         start = context.store.record_before(file, oldest) - file.file_from_offset
-        logs = context.layout.queue_logs
+        logs = layout.queue_logs
         stop = file.size if logs is None else logs.written(file.file_from_offset)
         if context.live:
             stop = min(stop, context.end_offset - file.file_from_offset)

@@ -343,6 +343,23 @@ class TestParts:
         inside = [item for item in stored if offset <= item.physical_offset < offset + LOG_FILE_SIZE]
         assert (report.files, report.records) == (1, len(inside))
 
+    def test_a_part_of_a_log_file(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """As fsck leaves it: its records are at their offsets, and only its start is damaged."""
+        stored = write_whole(tmp_path / "store", keyed(60), shape=index.Shape(50, 400))
+        start = stored[3].physical_offset - 90
+        path = tmp_path / "#131074"
+        path.write_bytes((tmp_path / "store/commitlog" / file_name(0)).read_bytes()[start:])
+        inside = [item for item in stored[3:] if item.physical_offset < LOG_FILE_SIZE]
+        report = Report()
+        with Store.open(path) as store:
+            (found,) = verify(store, passes=PASSES, report=report)
+        assert (found.physical_offset, found.length) == (start, 90)
+        assert (report.files, report.records) == (1, len(inside))
+        assert main(["dump", str(path), "--json"]) == 1
+        out, err = capfd.readouterr()
+        assert out.count("\n") == len(inside) and f'"physical_offset":{stored[3].physical_offset},' in out
+        assert f"#131074 is a part of a commit log file; it begins at physical offset {start}\n" in err
+
     @pytest.mark.parametrize("folder", ["consumequeue/TopicTest/1", "index"])
     def test_a_single_queue_or_index_file(self, tmp_path: Path, folder: str) -> None:
         """There is no log to compare with, so its own shape is all that can be judged."""

@@ -10,6 +10,7 @@ import pytest
 from rmqtool.errors import InputError, NotAStoreError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.index import Shape
+from rmqtool.formats.message import MAGIC_V1
 from rmqtool.storage.layout import StoreLayout, common_file_size, detect
 from rmqtool.storage.next_command import command_on
 from tests.support.build_store import (
@@ -247,6 +248,20 @@ class TestSingleFiles:
     def test_commit_log_file_never_used(self, store: Path) -> None:
         path = write_sparse(store / "commitlog" / file_name(1 << 20), 4096)
         assert self.check(path, "commitlog").commit_log[0].file_from_offset == 1 << 20
+
+    @pytest.mark.parametrize("start", [1, 300, 1024])
+    def test_part_of_a_commit_log_file(self, store: Path, tmp_path: Path, start: int) -> None:
+        """As fsck leaves it, whatever its name. Two records in a row have to agree on its place."""
+        data = (store / "commitlog" / file_name(4096)).read_bytes()[start:]
+        for name in ("#131074", file_name(0)):
+            (tmp_path / name).write_bytes(data)
+            (file,) = self.check(tmp_path / name, "commitlog").commit_log
+            assert (file.file_from_offset, file.size) == (4096 + start, len(data))
+        first = data.index(MAGIC_V1.to_bytes(4, signed=True)) - 4
+        size = int.from_bytes(data[first : first + 4])
+        (tmp_path / "one").write_bytes(b"\1" * 4 + data[first : first + size + 4])
+        with pytest.raises(NotAStoreError):
+            detect(tmp_path / "one")
 
     def test_consume_queue(self, store: Path, tmp_path: Path) -> None:
         path = store / "consumequeue/TopicTest/0" / file_name(400)
