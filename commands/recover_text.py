@@ -468,14 +468,14 @@ def _fates(lost: Sequence[Row]) -> Iterator[str]:
     filled = sum(
         row["count"] for row in lost if row["fate"] == "filled" and not is_system_topic(row["topic"] or "")
     )
-    cut = sum(row["count"] for row in lost if row["fate"] == "cut")
+    cut, count = sum(row["count"] for row in lost if row["fate"] == "cut"), sum(row["count"] for row in lost)
     if filled:
-        instead = "each" if filled == sum(row["count"] for row in lost) else f"{filled} of them"
+        instead = "each" if filled == count else f"{filled} of them"
         yield f"; subscribers to * receive a message tagged RMQTOOL_FILLER instead of {instead}, and should"
         yield " ignore it"
     if cut:
-        of = cut if filled else "all"
-        yield f"; the queue offsets of {of} are given to the next messages of their queues"
+        of_all = "its queue offset" if count == 1 else "their queue offsets"
+        yield f"; new messages reuse {of_all if cut == count else f'the queue offsets of {cut} of them'}"
 
 
 def _change_lines(found: Row, *, everything: bool) -> Iterator[str]:

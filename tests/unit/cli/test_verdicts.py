@@ -18,6 +18,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.expire_text import _sizes_text
+from rmqtool.commands.recover_text import _fates
 from rmqtool.commands.recover_verdicts import of_recover, offsets_lost_sentence
 from rmqtool.commands.verdicts import (
     GROUP_STATES,
@@ -383,8 +384,12 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(
     found = json.loads(out)
     _, out, _ = run(capfd, "recover", root)
     queues = len({(row["topic"], row["queue_id"]) for row in found["lost"]})
-    given = "the queue offsets of all are given to the next messages of their queues"
-    assert f"lost already {found['lost_messages']} messages of {queues} queues; {given}\n" in out
+    reused = "new messages reuse their queue offsets"
+    assert f"lost already {found['lost_messages']} messages of {queues} queues; {reused}\n" in out
+    assert "".join(_fates(found["lost"][:1])) == f"; {reused}"
+    cut, filled = (dict(found["lost"][0], count=1, fate=fate, topic="T") for fate in ("cut", "filled"))
+    assert "".join(_fates([cut])) == "; new messages reuse its queue offset"
+    assert "".join(_fates([filled, cut])).endswith("; new messages reuse the queue offsets of 1 of them")
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
     assert header.split() == ["topic", "queues", "messages", "first_physical_offset", "from_time"]
