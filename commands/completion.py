@@ -144,6 +144,10 @@ def _values(command: str, parameter: str) -> Offered | None:
         return lambda _, incomplete: _codes(incomplete)
     if (command, parameter) == ("help", "name"):
         return lambda *_: _pages()
+    if parameter == "--pass":
+        from rmqtool.check.verify import PASSES
+
+        return lambda *_: PASSES
     if parameter == "--broker":
         return lambda *_: BROKERS
     if parameter == "--tz":

@@ -21,12 +21,13 @@ from rmqtool.commands.verdicts import (
 )
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size, shortened
-from rmqtool.times import format_duration, format_time
+from rmqtool.times import HOUR_MS, format_duration, format_time
 
 Row = dict[str, Any]
 
 _GONE = ("goes", "deleted")
 _FILES_SHOWN = 40
+_HOURS_SHOWN = 1000  # hours as a number; more are days or years
 _ROWS_SHOWN = 20
 _FILE_COLUMNS = ("decision", "pass", "path", "size", "modified_time", "reason")
 _QUEUE_COLUMNS = (
@@ -316,7 +317,8 @@ def _fit_text(forecast: Row) -> str:
     hours, limit = forecast["hours_that_fit"], f"{forecast['reached'][0]['ratio']:.0%}"
     if hours == 0:
         return f"files other than log, queues and index alone fill {limit} of the disk"
-    return f"{f'{hours:.0f}h fit' if hours >= 1 else 'less than 1h fits'} below {limit}"
+    span = f"{hours:.0f}h" if hours < _HOURS_SHOWN else format_duration(round(hours * HOUR_MS))
+    return f"{f'{span} fit' if hours >= 1 else 'less than 1h fits'} below {limit}"
 
 
 def _what_if_lines(found: Row) -> Iterator[str]:

@@ -134,7 +134,7 @@ def format_time(timestamp_ms: int, zone: tzinfo | None) -> str | None:
 
 
 def format_duration(duration_ms: int) -> str:
-    """`duration_ms` in its two largest units: `850ms`, `42s`, `2m05s`, `3h10m`, `12d04h`."""
+    """`duration_ms` in two units: `850ms`, `42s`, `2m05s`, `3h10m`, `12d04h`; the longest `31y`."""
     if duration_ms < 0:
         return "-" + format_duration(-duration_ms)
     if duration_ms < 1_000:
@@ -146,7 +146,8 @@ def format_duration(duration_ms: int) -> str:
         return f"{seconds // 60}m{seconds % 60:02}s"
     if seconds < 86_400:
         return f"{seconds // 3_600}h{seconds // 60 % 60:02}m"
-    return f"{seconds // 86_400}d{seconds // 3_600 % 24:02}h"
+    days = seconds // 86_400
+    return f"{days}d{seconds // 3_600 % 24:02}h" if days < 3650 else f"{days // 365}y"
 
 
 def _moment(timestamp_ms: int, zone: tzinfo | None) -> datetime:

@@ -136,4 +136,4 @@ def unfinished_hint(places: Places) -> str:
     again = f"{places.command('recover', '--apply')} undoes its changes and repairs again"
     if not runs or not os.path.lexists(runs[-1][1]):  # somebody has deleted the backup
         return again
-    return f"{again}; {command_line('--undo', runs[-1][1])} only gives it back"
+    return f"{again}; {command_line('--undo', runs[-1][1])} only undoes them"

@@ -189,7 +189,9 @@ def _log(
         passes.append("checkpoint")
     if layout.commit_log:
         words = ("rmqtool", "verify", STORE, "--pass", "bodies")
-        found.omissions.append(Omission("whether bodies make sense", "only their CRC is checked", words))
+        found.omissions.append(
+            Omission("whether bodies can be decompressed", "only their CRC is checked", words)
+        )
     units = [file for queue in (*layout.unit_queues, *layout.ext_queues.values()) for file in queue.files]
     of_queues = sum(file.allocated_bytes for file in units)
     if budget.take(of_queues):

@@ -154,6 +154,7 @@ def _await(terminal: int, text: bytes) -> None:
         (["problems", ""], set(BY_CODE), ""),
         (["problems", "CL01", "cq0"], {"cq01", "cq02"}, "cq0"),
         (["dump", "STORE", "--format", "j"], {"json", "jsonl"}, "json"),
+        (["verify", "STORE", "--pass", "b"], {"bodies"}, "bodies"),
         (["recover", "STORE", "--broker", ""], {"4.9", "5.3", "5.4"}, ""),
         (["help", "re"], {"recover", "recovery", "rebuild"}, "re"),
         (["completion", ""], {"bash", "zsh", "fish"}, ""),

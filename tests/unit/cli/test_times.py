@@ -200,7 +200,7 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(0, "0ms"), (999, "999ms"), (1000, "1s"), (59_999, "59s"), (125_000, "2m05s"), (11_400_000, "3h10m"),
-     (1_051_200_000, "12d04h"), (-125_000, "-2m05s")],
+     (1_051_200_000, "12d04h"), (315_359_999_999, "3649d23h"), (10**12, "31y"), (-125_000, "-2m05s")],
 )  # fmt: skip
 def test_duration_is_printed_in_two_units(value: int, expected: str) -> None:
     """Short enough for a line, and never rounded up."""
