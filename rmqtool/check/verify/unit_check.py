@@ -14,7 +14,7 @@ log's own finding reports it. Source: spec 02 section 15.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +31,7 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADD
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.segments import units_name
 from rmqtool.problems import Finding, finding
+from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.queue.units import UnitReader, pre_blank, present
 from rmqtool.storage.counted_queues import counted_queues
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
@@ -364,16 +365,34 @@ class UnitCheck:
             return
         try:
             unit = reader.read(queue, item.first, 1)[0]
+            last = int(reader.read(queue, item.last, 1)[0]["physical_offset"])
         except OSError:
             return  # it has gone since it was compared
         named = int(unit["physical_offset"])
         shift = self._shift(key, named, item.first)
         code = "CQ04" if shift else "CQ05"
         detail = {"shift": shift} if shift else {}
-        yield self._finding(
+        found = self._finding(
             code, key, item.first, item.last, record=item.start, unit_physical_offset=named,
             unit_size=int(unit["size"]), **detail,
         )  # fmt: skip
+        # A light queue has units of records of other queues.
+        is_unclear = named == item.start or key[0].startswith(LIGHT_PREFIX)
+        owner = None if is_unclear else self._owner(named)
+        if owner in (None, key) or owner != self._owner(last):
+            yield found
+            return
+        one = item.first == item.last
+        points = "the unit points to a record" if one else "the units point to records"
+        yield replace(
+            found, message=f"{points} of another queue: {owner[0]} queue {owner[1]}",
+            detail={**found.detail, "unit_topic": owner[0], "unit_queue_id": owner[1]},
+        )  # fmt: skip
+
+    def _owner(self, physical_offset: int) -> Key | None:
+        """The queue of the record at an offset; None if there is none."""
+        found = self.context.store.find(physical_offset)
+        return None if found is None else (found.message.topic, found.message.queue_id)
 
     def _unclaimed(self, key: Key, run: Run) -> Iterator[Finding]:
         context = self.context

@@ -101,6 +101,10 @@ class TestLightQueues:
         assert found.path == f"consumequeue/%LMQ%a/0/{file_name(0)}"
         assert (found.physical_offset, found.length) == (2 * UNIT_SIZE, UNIT_SIZE)
 
+    def test_a_unit_of_another_record_names_no_owner(self, root: Path) -> None:
+        patch(unit_path(root, "%LMQ%a/0"), 2 * UNIT_SIZE + UNIT.offsets["physical_offset"], bytes(8))
+        assert "another queue" not in only(findings_of(root)).row()["message"]
+
     def test_a_wrong_tags_code_is_told(self, root: Path) -> None:
         patch(unit_path(root, "%LMQ%b/0"), UNIT_SIZE + UNIT.offsets["tags_code"], b"\1")
         assert only(findings_of(root)).problem.code == "CQ06"
@@ -378,3 +382,16 @@ class TestCrossed:
         found = only(findings_of(root))
         assert (found.problem.code, found.physical_offset) == ("CQ05", 3 * UNIT_SIZE)
         assert found.detail["unit_physical_offset"] == stored[7].physical_offset
+        assert (found.detail["unit_topic"], found.detail["unit_queue_id"]) == ("TopicTest", 1)
+        assert found.message == "the unit points to a record of another queue: TopicTest queue 1"
+
+    def test_files_of_two_queues_exchanged(self, tmp_path: Path) -> None:
+        """Each finding says whose file it is."""
+        root = tmp_path / "store"
+        write_whole(root, keyed(20))
+        queues = root / "consumequeue/TopicTest"
+        for old, new in (("0", "x"), ("1", "0"), ("x", "1")):
+            (queues / old).rename(queues / new)
+        found = {item.detail["queue_id"]: item.message for item in findings_of(root)}
+        start = "the units point to records of another queue: TopicTest queue"
+        assert found == {0: f"{start} 1", 1: f"{start} 0"}
