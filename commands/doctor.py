@@ -67,7 +67,8 @@ Watch = Annotated[
         metavar="SECONDS",
         min=1,
         max=31_536_000,
-        help="Examine the store again every SECONDS seconds, until interrupted.",
+        help="Examine the store again every SECONDS seconds, until interrupted. With --json each result is"
+        " a line.",
     ),
 ]
 
@@ -114,14 +115,15 @@ def doctor(
     writer = shown.but(quiet=shown.quiet or nagios).writer(pages=watch is None)
     host = None if no_host else host_root or Path("/")
     path = None if output is None else options.local_file(output, "--output")
-    run = _Run(store, read_limit, scan.jobs, host, path, everything=all)
+    run = _Run(store, read_limit, scan.jobs, host, path, everything=all, is_repeated=watch is not None)
     if nagios:
         return _nagios(run, writer)
     code = run.show(writer, prometheus=prometheus)
     try:
         while watch is not None:
             time.sleep(watch)
-            writer.note(time.strftime("rmqtool: %Y-%m-%d %H:%M:%S"))
+            if writer.shows_text and not prometheus:
+                writer.note(time.strftime("rmqtool: %Y-%m-%d %H:%M:%S"))
             run.show(writer, prometheus=prometheus)
     except KeyboardInterrupt:
         return EXIT_OK
@@ -137,6 +139,7 @@ class _Run(NamedTuple):
     host: Path | None
     output: Path | None
     everything: bool
+    is_repeated: bool
 
     def show(self, writer: Output, *, prometheus: bool) -> int:
         """Examine the store and write the result; return the exit code."""
@@ -152,7 +155,7 @@ class _Run(NamedTuple):
                 replace_file(self.output, text.encode("utf-8", "backslashreplace"))
             return found.exit_code
         lines = doctor_text.lines(found, self.command, everything=self.everything)
-        writer.write_object(_row(found, self.store), lines)
+        writer.write_object(_row(found, self.store), lines, is_repeated=self.is_repeated)
         return found.exit_code
 
     def command(self, words: Sequence[str]) -> str | None:

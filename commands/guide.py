@@ -110,7 +110,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Count messages by topic", "rmqtool stats STORE"),
         ("Show which groups lag", "rmqtool stats STORE --by group"),
         ("Find what filled the disk yesterday",
-         "rmqtool stats STORE --by topic --since yesterday --until today --sort count"),
+         "rmqtool stats STORE --by topic --since yesterday --until today"),
     ),
     "report": (
         ("Write a page with everything about a store", "rmqtool report STORE --output report.html"),

@@ -281,8 +281,12 @@ class Output:
         self._write("".join(f"{name}\n" for name in names))
         raise SystemExit(EXIT_OK)
 
-    def write_object(self, value: Row, text: Iterable[str] | None = None) -> bool:
+    def write_object(
+        self, value: Row, text: Iterable[str] | None = None, *, is_repeated: bool = False
+    ) -> bool:
         """Writes one object: as JSON, or as `text` (lines without their ends).
+
+        If others follow (`is_repeated`), each is a line of JSON.
 
         Text that is longer than the screen of a terminal goes through a pager; returns whether it did.
         Text is broken between words, elsewhere at the columns of a terminal too: people read it in a pager.
@@ -290,7 +294,7 @@ class Output:
         a line has its colour.
         """
         if (self.format or self._default) in ("json", "jsonl"):
-            self._write(json_text(value, indented=True) + "\n")
+            self._write(json_text(value, indented=not is_repeated) + "\n")
             self._flush()
             return False
         size = shutil.get_terminal_size()

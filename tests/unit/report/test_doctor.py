@@ -557,6 +557,15 @@ def test_watch_repeats_until_it_is_interrupted(cases: Library, tmp_path: Path) -
     assert process.returncode == EXIT_OK, errors
 
 
+def test_each_result_of_watch_is_a_line_of_json(cases: Library) -> None:
+    command = [*RMQTOOL, "doctor", cases.path("ok_540_clean"), "--no-host", "--json", "--watch", "1"]
+    with started(command, text=True, stdout=subprocess.PIPE) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert [json.loads(line)["verdict"] for line in lines] and "rmqtool: 20" not in errors
+
+
 # The host
 
 MEMINFO = """MemTotal:       32768000 kB
