@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rmqtool.commands.recover_verdicts import config_that_ends, ledger_is_damaged, of_recover, of_repair
+from rmqtool.commands.recover_verdicts import (
+    beyond_texts,
+    config_that_ends,
+    ledger_is_damaged,
+    of_recover,
+    of_repair,
+)
 from rmqtool.commands.verdicts import LOG_MISSING, verdict_lines
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.output import Output
@@ -45,6 +51,7 @@ def recover_lines(
     keys: str | None = None,
     each: str = _EACH,
     slave: str | None = None,
+    reset: str = "rmqtool reset-offset STORE",
 ) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`; with `everything` in full.
 
@@ -52,7 +59,7 @@ def recover_lines(
     explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
     is the start of the line that shows one of which a part is left. `keys` says how to see whether a key is
     that of a lost message, `each` how to see each lost message if only their topics are shown; a command line
-    is a line of its own. `slave` compares the store with a slave.
+    is a line of its own. `slave` compares the store with a slave, `reset` is the line of reset-offset.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -74,6 +81,10 @@ def recover_lines(
         yield f"{'keys':<13}{text}"
         yield from (f"{'':<13}{line}" for line in lines)
     yield from _change_lines(found, everything=everything)
+    moved = [each for row in found["actions"] if row["problem"] == "CF04" for each in row["detail"]["moved"]]
+    for text, line in beyond_texts(moved, reset):
+        yield f"{'offsets':<13}{text}{'' if found['applied'] else ', after --apply'}:"
+        yield f"{'':<13}{line}"
     if found["warnings"] and not found["actions"]:
         yield ""
     for title, texts in (("warning", _without_repeats(found["warnings"])), ("replica", found["replica"])):

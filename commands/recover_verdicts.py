@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from rmqtool.command_line import command_line
 from rmqtool.commands.verdicts import (
     LOG_MISSING,
     LOG_NOT_FOUND,
@@ -17,7 +18,7 @@ from rmqtool.commands.verdicts import (
     span,
 )
 from rmqtool.problems import BY_CODE, leaves_ledger
-from rmqtool.terminal import counted
+from rmqtool.terminal import counted, shortened
 
 OFFSETS_LOST = "CF08"
 
@@ -207,6 +208,36 @@ def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:
     if groups:
         parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")
     return parts[0] if len(parts) == 1 else ", ".join([*parts[:-1], *(f"and {each}" for each in parts[-1:])])
+
+
+def beyond_texts(rows: Iterable[Row], reset: str) -> Iterator[tuple[str, str]]:
+    """Yield which messages groups skip whose offsets are past the ends of queues, and what repeats them.
+
+    Args:
+        rows: of the offsets: group, topic, queue_id and messages, those of the queue.
+        reset: the command line of reset-offset on the store.
+
+    Returns:
+        Of the first topics of groups a text, and a command line.
+    """
+    pairs: dict[tuple[str, str], list[Row]] = {}
+    for each in rows:
+        pairs.setdefault((each["group"], each["topic"]), []).append(each)
+    most = sorted(pairs, key=lambda pair: -sum(each["messages"] or 0 for each in pairs[pair]))
+    for group, topic in most[:_PAIRS_NAMED]:
+        ids = sorted(each["queue_id"] for each in pairs[group, topic])
+        count = sum(each["messages"] or 0 for each in pairs[group, topic])
+        queues = f"queue {ids[0]}" if len(ids) == 1 else f"{len(ids)} queues"
+        words = ("--group", group, "--topic", topic, "--queue", ",".join(map(str, ids)), "--from", "earliest")
+        yield (
+            f"{shortened(group)} is past the end of {queues} of {shortened(topic)}: set to the end, it"
+            f" skips what it has not read there, up to {counted(count, 'message')}; to repeat all of them"
+            " instead",
+            f"{reset} {command_line(*words)}",
+        )
+
+
+_PAIRS_NAMED = 3
 
 
 def _plan_sentences(found: Row) -> Iterator[str]:

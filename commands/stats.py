@@ -184,8 +184,8 @@ def stats(
     lag rows also show whether the broker would read the next message from memory or from disk: from memory if
     its distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio). The
     status of a lag row is ok, or: never_committed, the group has no offset in a queue (in its retry topic
-    all messages count); queue_lost, a queue that the group consumed has no files, so its lag is unknown;
-    lost, messages expired before the group read them; ahead, an offset is beyond the end of its queue;
+    all messages count); queue_lost, a queue that the group consumed has no files; ahead, an offset is beyond
+    the end of its queue (in both, the lag is unknown); lost, messages expired before the group read them;
     no_topic, the topic was deleted; no_group, no group has an offset; offsets_missing, offsets are lost.
 
     --delayed and --transactions cover the whole store. Of the options that select messages, only --topic and

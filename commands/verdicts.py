@@ -501,6 +501,7 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
     oldest: tuple[int, str] | None = None
     missed: dict[str, int] = {}
     without: dict[str, list[str]] = {}
+    ahead: dict[str, list[str]] = {}
     for row in rows:
         if row["group"] is None:  # a topic that no group reads, or the offsets are lost
             continue
@@ -510,6 +511,9 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
             lag = row["lag_messages_min"]
         elif lag is not None or "never_committed" not in row["status"]:
             known.add(row["group"])
+        if row.get("ahead_queues"):
+            ahead.setdefault(row["group"], []).extend(row["ahead_queues"])
+            lag = row["lag_messages_min"]
         lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
         if row.get("lost_messages"):
             missed[row["group"]] = missed.get(row["group"], 0) + row["lost_messages"]
@@ -535,15 +539,28 @@ def of_lag(rows: Iterable[Row], recover: str = "rmqtool recover", *, lost: int =
             text += f" by {counted(count, 'message')}"
         sentences.append(f"{text}{since}.")
     elif known:
-        what = "other group" if without or lost else "group"
+        what = "other group" if without or ahead or lost else "group"
         sentences.append(f"No {what} lags ({counted(len(known), 'group')} with offsets).")
     sentences += missed_sentence(missed)
     sentences += _without_files(without, recover)
+    sentences += _beyond_the_end(ahead)
     rest = len(lags.keys() - known - without.keys())
     if rest:
         has = "it has" if rest == 1 else "they have"
         sentences.append(f"The lag of {counted(rest, 'more group')} is unknown: {has} no offset there.")
     return sentences
+
+
+def _beyond_the_end(queues: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield which groups have committed offsets beyond the ends of queues: their lag there is unknown."""
+    for group, of_group in list(queues.items())[:_GROUPS_NAMED]:
+        topic, _, queue_id = of_group[0].rpartition("/")
+        text = f"{shortened(group)} is beyond the end of queue {queue_id} of {shortened(topic)}"
+        if len(of_group) > 1:
+            text += f" and of {counted(len(of_group) - 1, 'more queue')}"
+        yield f"{text}: its lag there is unknown, and it stalls or skips messages."
+    if len(queues) > _GROUPS_NAMED:
+        yield f"{counted(len(queues) - _GROUPS_NAMED, 'more group')} are beyond the end of queues."
 
 
 def _without_files(queues: Mapping[str, Sequence[str]], recover: str) -> Iterator[str]:
@@ -575,25 +592,31 @@ def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
 
 
 def resets_of_lag(lags: Iterable[QueueLag]) -> Iterator[tuple[str, list[str]]]:
-    """Yield what reset-offset can do for a group, and its options: one line at most.
+    """Yield what reset-offset can do for a group, and its options: one line at most for each reason.
 
-    It is for the group and the topic of which most messages expired unread. Only queues that have lost
-    messages are named: in others the group would receive all messages again. The broker's own groups are
-    never reset.
+    It is for the group and the topic of which most messages expired unread, and for those of which most are
+    in queues beyond whose end the offset is. Only such queues are named: in others the group would receive
+    all messages again. The broker's own groups are never reset.
     """
     from rmqtool.read.lost_config import is_group_of_brokers
 
     expired: dict[tuple[str, str], dict[int, int]] = {}  # messages by group and topic, and queue
+    beyond: dict[tuple[str, str], dict[int, int]] = {}
     for each in lags:
         if each.group is not None and not is_group_of_brokers(each.group):
-            expired.setdefault((each.group, each.topic), {})[each.queue_id] = each.lost or 0
-    group, topic = max(expired, key=lambda name: sum(expired[name].values()), default=("", ""))
-    lost = [str(queue_id) for queue_id, count in sorted(expired.get((group, topic), {}).items()) if count]
-    if lost:
-        oldest = f"the oldest message that is left of {shortened(topic)}"
-        queues = ["--queue", ",".join(lost)] if len(lost) < len(expired[group, topic]) else []
-        words = ["--group", group, "--topic", topic, *queues, "--from", "earliest"]
-        yield f"to let {shortened(group)} begin with {oldest}", words
+            name = each.group, each.topic
+            expired.setdefault(name, {})[each.queue_id] = each.lost or 0
+            beyond.setdefault(name, {})[each.queue_id] = each.at_most or 0 if each.ahead else 0
+    for counts, what in (
+        (expired, "begin with the oldest message that is left of"),
+        (beyond, "receive again all messages of the queues that it is beyond, of"),
+    ):
+        group, topic = max(counts, key=lambda name: sum(counts[name].values()), default=("", ""))
+        named = [str(queue_id) for queue_id, count in sorted(counts.get((group, topic), {}).items()) if count]
+        if named:
+            queues = ["--queue", ",".join(named)] if len(named) < len(counts[group, topic]) else []
+            words = ["--group", group, "--topic", topic, *queues, "--from", "earliest"]
+            yield f"to let {shortened(group)} {what} {shortened(topic)}", words
 
 
 # lookup --trace

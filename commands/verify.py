@@ -12,7 +12,12 @@ from rmqtool.command_line import command_line
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingBlocks, note_times
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.commands.recover_verdicts import config_lost_sentence, offsets_lost_sentence, start_sentences
+from rmqtool.commands.recover_verdicts import (
+    beyond_texts,
+    config_lost_sentence,
+    offsets_lost_sentence,
+    start_sentences,
+)
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
@@ -121,7 +126,7 @@ def verify(
         chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes
         texts += [summary(report, seen.counts, chosen), *_at_stake(opened, seen.ranges, seen.topics)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
-        texts += [*_went_back(opened, seen.problems)]
+        texts += [*_went_back(opened, seen.problems), *_beyond(opened, store, seen.beyond)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
         texts += _next_texts(
             opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded,
@@ -144,6 +149,7 @@ class _Seen:
         problems: by code.
         ranges: damaged parts of the log, [first, stop) in physical offsets.
         topics: whose queues are wrong.
+        beyond: committed offsets past the end of their queue.
     """
 
     def __init__(self, severity: str) -> None:
@@ -153,6 +159,7 @@ class _Seen:
         self.problems: dict[str, Problem] = {}
         self.ranges: list[tuple[int, int]] = []
         self.topics: set[str] = set()
+        self.beyond: list[dict[str, Any]] = []
 
     def rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
         """The rows of the findings that are shown."""
@@ -164,6 +171,7 @@ class _Seen:
             self.counts[problem.severity] += 1
             self.problems[problem.code] = problem
             self.ranges += damaged_ranges([finding])
+            self.beyond += [finding.detail] if problem.code == "CF04" else []
             if problem.severity == "error" and problem.code.startswith("CQ") and topic is not None:
                 self.topics.add(str(topic))
             if problem.severity in self._severities:
@@ -325,6 +333,13 @@ def _went_back(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:
 
     if "CF11" in present and opened.is_local:
         yield f"{IF_NOT_RESET}, put the offsets of the .bak back: {command_line(*bak_words(opened))}"
+
+
+def _beyond(opened: Store, store: options.StoreOptions, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield what groups skip whose offsets are past the ends of queues, and what lets them repeat it."""
+    if opened.is_local and not opened.live and opened.layout.rocksdb_config is None:
+        for text, line in beyond_texts(rows, store.command("reset-offset")):
+            yield f"{text}: {line}"
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

@@ -317,7 +317,9 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF03", "topic unknown", "note", "the log has messages of a topic that is not in topics.json",
             "does not serve them", None, "TopicConfigManager#decode"),
     Problem("CF04", "consumer offset beyond queue", "warning", "a committed offset is past the end of its queue",
-            "returns OFFSET_OVERFLOW; the group stalls or skips messages", _MOVE_OFFSET, "DefaultMessageStore#getMessage"),
+            "returns OFFSET_OVERFLOW; the group stalls or skips messages",
+            _MOVE_OFFSET + ", so that the group skips what it has not read there; rmqtool reset-offset (--from earliest or --since TIME) lets it"
+            " receive messages again instead", "DefaultMessageStore#getMessage"),
     Problem("CF05", "delay offset beyond queue", "warning", "the offset of a delay level is outside its queue",
             "moves it into the range of the queue at the next start", _MOVE_OFFSET, "ScheduleMessageService#correctDelayOffset"),
     Problem("CF06", "topics missing", "warning", "topics.json and its .bak are missing",

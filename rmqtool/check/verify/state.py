@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.check.verify.context import CONFIG_LIMIT, Context
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.formats.config_json import TopicConfig
@@ -25,6 +25,7 @@ from rmqtool.problems import Finding, finding
 from rmqtool.read.delay_loss import old_bak
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics
 from rmqtool.read.offsets_back import went_back_finding
+from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES
 from rmqtool.storage.open_files import reading
 
@@ -226,8 +227,19 @@ def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[F
         for queue_id, offset in queues.items():
             end = _queue_end(context, (topic, queue_id), offset)
             if end is not None and offset > end:
-                yield finding("CF04", "config/consumerOffset.json", topic=topic, group=group,
-                              queue_id=queue_id, offset=offset, queue_end=end)  # fmt: skip
+                found = finding("CF04", "config/consumerOffset.json", topic=topic, group=group,
+                                queue_id=queue_id, offset=offset, queue_end=end,
+                                messages=_messages(context, (topic, queue_id), end))  # fmt: skip
+                place = f"queue {queue_id} of {cut_name(topic)} is {offset}, past its end, {end}"
+                yield replace(found, message=f"the committed offset of {cut_name(group)} in {place}")
+
+
+def _messages(context: Context, key: tuple[str, int], end: int) -> int | None:
+    """How many messages a queue has; None if it cannot be read."""
+    try:
+        return max(end - context.store.first_live(*key), 0)
+    except (UnreadableError, KeyError, FileNotFoundError):  # a finding of its own, or deleted since
+        return None
 
 
 def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | None:

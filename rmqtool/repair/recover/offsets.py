@@ -1,7 +1,9 @@
 """Corrects offsets in config files that would be outside of a queue: of groups and of delay levels.
 
 If a group's offset is after the queue's end, the group misses the next messages, because their queue offsets
-are reused. So the offset is set back to the end: no message is consumed twice, and none is missed.
+are reused. So the offset is set back to the end: no message is consumed twice, and the next ones are not
+missed. But if the offset was wrong, the group skips what it has not read: the plan counts the messages of the
+queue, and names the command that lets the group receive them again.
 
 A lost delayOffset.json is made again, as far as the log shows which messages were delivered: without a .bak,
 or from a .bak that is older than the log.
@@ -218,10 +220,10 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
 def _consumers(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
     """The changed offsets, and the document with them; its entries keep their order."""
     beyond = {
-        (topic, group, queue_id): end
+        (topic, group, queue_id): span
         for (topic, group), queues in config_json.consumer_offsets(document).items()
         for queue_id, offset in queues.items()
-        if (end := after.queues.get((topic, queue_id), (0, offset))[1]) < offset
+        if (span := after.queues.get((topic, queue_id), (0, offset)))[1] < offset
     }
     if not beyond:
         return [], document
@@ -237,15 +239,17 @@ def _moved(
     queues: dict[str | int, Any],
     topic: str,
     group: str,
-    beyond: dict[tuple[str, str, int], int],
+    beyond: dict[tuple[str, str, int], tuple[int, int]],
     changes: list[dict[str, Any]],
 ) -> Iterator[tuple[str | int, Any]]:
     for key, offset in queues.items():
-        end = beyond.get((topic, group, int(key)))
-        if end is None:
+        span = beyond.get((topic, group, int(key)))
+        if span is None:
             yield key, offset
             continue
-        changes.append({"topic": topic, "group": group, "queue_id": int(key), "from": offset, "to": end})
+        low, end = span
+        changes.append({"topic": topic, "group": group, "queue_id": int(key), "from": offset, "to": end,
+                        "messages": max(end - low, 0)})  # fmt: skip
         yield key, end
 
 

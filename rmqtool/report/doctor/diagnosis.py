@@ -20,6 +20,7 @@ CERTAINTIES: tuple[Certainty, ...] = ("certain", "likely", "possible")
 STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
 WENT_BACK = "CF11"
+BEYOND_END = "CF04"
 """A note with a cure: committed offsets went back, on purpose or not."""
 PATHS_MAX = 5
 """Paths of one diagnosis."""

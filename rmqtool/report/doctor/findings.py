@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.problems import (
@@ -18,6 +18,7 @@ from rmqtool.problems import (
 from rmqtool.read.offsets_back import bak_words
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import (
+    BEYOND_END,
     OFFSETS_MAX,
     PATHS_MAX,
     STORE,
@@ -38,14 +39,18 @@ _SOUND_LOG = frozenset({"CL01", "CL24"})
 
 def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> Iterator[Diagnosis]:
     """One diagnosis for each code; the same place counts once."""
-    by_code: dict[str, dict[tuple[str, int | None], Finding]] = {}
+    by_code: dict[str, dict[tuple[object, ...], Finding]] = {}
     for each in findings:
-        by_code.setdefault(each.problem.code, {}).setdefault((each.path, each.physical_offset), each)
+        place = (each.path, each.physical_offset)
+        if each.problem.code == BEYOND_END:
+            place += tuple(each.detail[name] for name in ("group", "topic", "queue_id"))
+        by_code.setdefault(each.problem.code, {}).setdefault(place, each)
     repair = _Repair(
         is_live=is_live,
         is_of_store=store.layout.kind == "store",
         is_local=store.is_local,
         is_ledger=store.layout.ledger is not None,
+        is_config_in_files=store.layout.rocksdb_config is None,
         # rebuild refuses a store that was not closed cleanly, and leaves queues of a damaged log
         is_of_log=store.layout.abort is not None or not _SOUND_LOG.issuperset(_of_log(by_code)),
     )
@@ -59,6 +64,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         cure, command = repair.of(code, problem.repair)
         if code == WENT_BACK and repair.is_local:  # no damage, but a person decides what it means
             cure, command = f"{IF_NOT_RESET}, put the .bak back; {OR_SINGLE_GROUPS}", bak_words(store)
+        if code == BEYOND_END and repair.is_of_files:  # a person decides whether to skip or to repeat
+            cure, command = _of_beyond(found)
         if code == "CL13" and first.physical_offset is not None:
             command = ("rmqtool", "dump", STORE, "--explain", str(first.physical_offset))
         yield Diagnosis(
@@ -76,6 +83,19 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
             detail=first.detail,
             is_unread=problem.input_unread,
         )
+
+
+def _of_beyond(found: Sequence[Finding]) -> tuple[str, tuple[str, ...]]:
+    """What to do about committed offsets past the ends of queues, and the words for the first of them."""
+    messages = sum(each.detail["messages"] or 0 for each in found)
+    first = found[0].detail
+    names = ("--group", first["group"], "--topic", first["topic"], "--queue", str(first["queue_id"]))
+    text = (
+        "rmqtool reset-offset sets it: --from earliest, or --since TIME, lets the group receive messages"
+        f" again; --from latest skips what it has not read, up to {messages} message{'s'[messages == 1 :]},"
+        " and so does rmqtool recover"
+    )
+    return text, ("rmqtool", "reset-offset", STORE, *names, "--from", "earliest")
 
 
 def _queues_gone(found: Collection[Finding]) -> Iterator[Diagnosis]:
@@ -134,7 +154,13 @@ class _Repair(NamedTuple):
     is_of_store: bool
     is_local: bool
     is_ledger: bool
+    is_config_in_files: bool
     is_of_log: bool
+
+    @property
+    def is_of_files(self) -> bool:
+        """Whether reset-offset can write the offsets."""
+        return self.is_of_store and self.is_local and self.is_config_in_files and not self.is_live
 
     def of(self, code: str, repair: str | None) -> tuple[str | None, tuple[str, ...]]:
         """What a repair does, and the words of its command line; without one, of that which explains it."""

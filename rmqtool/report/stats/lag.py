@@ -7,8 +7,10 @@
 The lag in a queue for which a group has no offset is unknown (`never_committed`), except in the group's own
 retry topic: there its consumers begin with the first message, so that it lags by all of them.
 
-The lag in a queue from which a group has consumed, but which has no files, is unknown (`queue_lost`). A queue
-without files is empty for a group whose offset is 0; a deleted topic (`no_topic`) has no lag.
+The lag of a group that is ahead in a queue with messages is unknown there: its offset counts messages that
+are gone, or is wrong. So is the lag in a queue from which a group has consumed, but which has no files
+(`queue_lost`). A queue without files is empty for a group whose offset is 0; a deleted topic (`no_topic`) has
+no lag.
 
 Lag counts all messages of the queue, also those that a filtered subscription skips. Bytes are the sizes of
 the records, from the queue's units; only units after the committed offset are read.
@@ -108,12 +110,12 @@ FIELDS = (
     "group", "topic", "queue_id", "queues", "min_offset", "max_offset", "committed_offset", "lag_messages",
     "lag_bytes", "lag_messages_min", "lag_messages_max", "lost_messages", "ahead_messages",
     "oldest_timestamp_ms", "oldest_time", "age_ms", "distance_bytes", "reads_from", "status",
-    "lost_queues",
+    "lost_queues", "ahead_queues",
 )  # fmt: skip
 _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
-_NOT_READ = {"never_committed", "no_topic", "no_group", "offsets_missing"}
-QUEUE_LOST = "queue_lost"
+QUEUE_LOST, AHEAD = "queue_lost", "ahead"
+_NOT_READ = {"never_committed", "no_topic", "no_group", "offsets_missing", AHEAD}
 
 
 def fields(by: Sequence[str]) -> tuple[str, ...]:
@@ -285,10 +287,13 @@ def _measure(
     lag.messages = max(lag.max_offset - start, 0)
     if reader is not None:
         lag.bytes = _bytes_of(queue, reader, start, lag.max_offset) if lag.messages else 0
-    if lag.ahead:
-        lag.status.add("ahead")
     if lag.lost:
         lag.status.add("lost")
+    if lag.ahead:
+        lag.status.add(AHEAD)
+        if lag.max_offset > first:
+            lag.messages, lag.bytes = None, None
+            lag.at_least, lag.at_most = 0, lag.max_offset - first
     if lag.messages:
         unit = queue.unit(start)
         head = store.head(unit.physical_offset) if unit is not None else None
@@ -322,7 +327,7 @@ def lag_rows(
 
     `age_ms` is the age, at `now_ms`, of the oldest message that is not consumed. In a row of several queues
     the offsets are null, and so is a sum of which one value is unknown. `lost_queues` are those without
-    files, as topic/queue.
+    files, `ahead_queues` those beyond whose end the committed offset is, as topic/queue.
     """
     key_fields = [name for word, name in _NAMES.items() if word in by]
     groups: dict[tuple[Any, ...], list[QueueLag]] = {}
@@ -358,6 +363,7 @@ def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | 
         "reads_from": None if distance is None else broker.reads_from(distance),
         "status": status,
         "lost_queues": [f"{lag.topic}/{lag.queue_id}" for lag in members if QUEUE_LOST in lag.status],
+        "ahead_queues": [f"{lag.topic}/{lag.queue_id}" for lag in members if AHEAD in lag.status],
     }
 
 

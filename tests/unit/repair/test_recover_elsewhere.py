@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import struct
 from collections.abc import Callable, Iterable
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.check.verify import verify
+from rmqtool.cli import main
 from rmqtool.formats import checkpoint, epoch
 from rmqtool.formats import timer as timer_format
+from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 from rmqtool.repair.rebuild import plan_rebuild
@@ -105,6 +109,46 @@ def test_offsets_beyond_a_queue_go_back_to_its_end(
     assert offset_actions(root, after) == []
 
 
+def test_offsets_beyond_a_queue_name_group_and_queue(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the messages at stake, and a line that makes the group receive them again; it is run."""
+    root = store_copy("bad_cf04_consumer_offset")
+    monkeypatch.setenv("COLUMNS", "10000")
+
+    def shown(*words: str) -> str:
+        capsys.readouterr()
+        main([*words])
+        return "".join(capsys.readouterr())
+
+    names = (
+        "pubipv6_group is past the end of queue 0 of pubipv6B: set to the end, it skips what it has not read"
+    )
+    line = f"rmqtool reset-offset {root} --group pubipv6_group --topic pubipv6B --queue 0 --from earliest"
+    for command in ("verify", "recover"):
+        out = shown(command, str(root))
+        assert f"{names} there, up to 121 messages; to repeat all of them instead" in out and line in out
+    (row,) = [json.loads(each) for each in lines_of(capsys, "verify", str(root), "--json") if "CF04" in each]
+    assert row["detail"]["messages"] == 121
+    assert row["message"] == (
+        "the committed offset of pubipv6_group in queue 0 of pubipv6B is 9999, past its end, 121"
+    )
+    out = shown("doctor", str(root))
+    assert "--from latest skips what it has not" in out and out.splitlines()[-1].endswith(line)
+    out = shown("recover", str(root), "--apply")
+    assert names in out and line in out and "after --apply:" not in out
+    assert main([*shlex.split(line)[1:], "--apply"]) == 0
+    with Store.open(root) as store:
+        assert consumer_offsets(store)["pubipv6B", "pubipv6_group"] == {0: 0}
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What a command writes to standard output."""
+    capsys.readouterr()
+    main([*words])
+    return capsys.readouterr().out.splitlines()
+
+
 def test_a_queue_that_loses_its_end_takes_its_groups_back(store_copy: StoreCopy) -> None:
     """Every group's offset behind the new end; the same plan a second time."""
     root = store_copy("ok_540_clean")
@@ -127,6 +171,7 @@ def test_a_queue_that_loses_its_end_takes_its_groups_back(store_copy: StoreCopy)
         "queue_id": queue_id,
         "from": offset,
         "to": offset - 1,
+        "messages": offset - 1,
     } in moved
     assert offset_actions(root, after) == actions
 

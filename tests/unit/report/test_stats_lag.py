@@ -136,6 +136,8 @@ def test_odd_offsets(tmp_path: Path) -> None:
             for row in rows_of(look(tmp_path, lag_by=QUEUE_BY), "lag")}  # fmt: skip
     assert rows["ahead", "TopicTest", 0]["ahead_messages"] == 5
     assert rows["ahead", "TopicTest", 0]["status"] == ["ahead"]
+    of_queue = [rows["ahead", "TopicTest", 0][f"lag_messages{end}"] for end in ("", "_min", "_max")]
+    assert of_queue == [None, 0, 20]  # a consumer that gets nothing there does not lag by 0
     assert rows["ahead", "TopicTest", 1]["lag_messages"] == 0
     assert rows["below", "TopicTest", 0]["lag_messages"] == 20
     assert rows["below", "TopicTest", 1]["status"] == ["never_committed"]
@@ -144,6 +146,15 @@ def test_odd_offsets(tmp_path: Path) -> None:
     assert rows["group", "Gone", 0]["status"] == ["no_topic"]
     found = look(tmp_path, lag_by=("group",))
     total = {row["group"]: row for row in rows_of(found, "lag")}
+    assert (total["ahead"]["lag_messages"], total["ahead"]["lag_messages_max"]) == (0, 20)
+    assert total["ahead"]["ahead_queues"] == ["TopicTest/0"]
+    beyond = (
+        "ahead is beyond the end of queue 0 of TopicTest: its lag there is unknown, and it stalls or skips"
+    )
+    assert any(each.startswith(beyond) for each in of_lag([total["ahead"]]))
+    assert "No other group lags (1 group with offsets)." in of_lag([total["ahead"]])
+    ((_, words),) = resets_of_lag(found.lags)
+    assert words == ["--group", "ahead", "--topic", "TopicTest", "--queue", "0", "--from", "earliest"]
     assert total["below"]["lag_messages"] == 20
     assert total["elsewhere"]["lag_messages"] is None and total["elsewhere"]["lag_messages_min"] == 2
     assert total["elsewhere"]["lost_queues"] == ["TopicTest/9"] and found.exit_code == 1
