@@ -163,6 +163,9 @@ def lacking_lines(row: Row, found: Difference, stores: Stores) -> Iterator[str]:
     groups = {name: _groups(name, row, stores) if _takes_messages(to.store.layout) else []
               for name, to in (("b", found.a), ("a", found.b))}  # fmt: skip
     copied = [each["side"] for each in log["whole_files"]]
+    for each in log["whole_files"]:
+        if each["is_all"]:
+            groups[_OTHER[each["side"]]] = []
     unfilled = [
         name for name, side in (("a", found.a), ("b", found.b))
         if _missing_parts(name, row) and _takes_messages(side.store.layout)
@@ -291,10 +294,12 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
         before = "before you repair it"
         if each["fillers"]:
             before = f"if nothing was written to {side} since its repair: undo that first"
+        then = "before you run any other line: fewer messages are left to carry over"
+        if each["is_all"]:
+            then = f"to see that {side} lacks no message of {other}"
         yield (
             f"{'best':<13}If {side} stays, copy {files} of the log, whole and sound in {other}, {before}."
-            f" Stop both brokers, copy, recover {side}: {what}. Then compare again before you run any other"
-            " line: fewer messages are left to carry over."
+            f" Stop both brokers, copy, recover {side}: {what}. Then compare again {then}."
         )
         if each["fillers"]:
             yield f"{'undo':<13}{stores[each['side']].command('recover', '--undo', 'BACKUP')}"

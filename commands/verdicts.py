@@ -353,6 +353,9 @@ def of_diff(row: Row, result: str) -> list[str]:
         sentences.append("Each holds every message of the other, by unique key.")
     for name in whole if len(whole) == 1 else ():
         other = "b" if name == "a" else "a"
+        if log["diverged"] is None:
+            sentences.append(f"{other.upper()} holds every message of {name.upper()}.")
+            continue
         missing = _missing(row, other)
         lacks = f"; {name.upper()} lacks {counted(missing, 'message')} of {other.upper()}" if missing else ""
         sentences.append(f"{other.upper()} holds every message of {name.upper()}, by unique key{lacks}.")
@@ -398,15 +401,16 @@ def _missing(row: Row, name: str) -> int:
 
 
 def wholly_held(row: Row) -> list[str]:
-    """Return the sides, `a` or `b`, of which the other store has every message, of logs that have diverged.
+    """Return the sides, `a` or `b`, of which the other store has every message.
 
-    Not a side that is damaged, or that has messages without a unique key, or messages or files that the other
-    lacks before the logs part.
+    Of logs that have diverged it is not a side that is damaged, or that has messages without a unique key, or
+    messages or files that the other lacks before the logs part. Of others it is one that lacks messages in
+    the middle of its log.
     """
     log = row["commit_log"]
     diverged = log["diverged"] if log is not None else None
     if diverged is None:
-        return []
+        return _wholly_held_in_place(row)
     lacking = {
         each["side"]
         for each in lacking_ranges(row)
@@ -422,6 +426,31 @@ def wholly_held(row: Row) -> list[str]:
         if is_whole and carried["messages"] == carried["in_other"] and other not in lacking:
             found.append(name)
     return found
+
+
+def _wholly_held_in_place(row: Row) -> list[str]:
+    """Return the side that lacks messages where the other has them, if it has none that the other lacks.
+
+    All that differs is known then: it lies in ranges where this side lacks messages.
+    """
+    log = row["commit_log"]
+    if log is None or log["more_ranges"] or row["unread"] or log["common_start"] >= log["common_end"]:
+        return []
+    if not all(map(_is_lacking_only, log["ranges"])):
+        return []
+    lacking = [{part["side"] for part in each["lacking"]} for each in log["ranges"]]
+    lacking += [{"b" if part["side"] == "a" else "a"} for part in log["only"] if part["place"] == "inside"]
+    only = {"b" if part["side"] == "a" else "a" for part in log["only"]}
+    return [name for name in "ab" if lacking and all(each == {name} for each in (*lacking, only or {name}))]
+
+
+def _is_lacking_only(each: Row) -> bool:
+    """Whether one side or the other has no message, wherever a differing range differs."""
+    place = each["physical_offset"]
+    for part in sorted(each["lacking"], key=lambda part: int(part["from_offset"])):
+        if part["from_offset"] <= place:
+            place = max(place, part["to_offset"])
+    return bool(place >= each["physical_offset"] + each["length"])
 
 
 def damage_text(each: Row) -> str:

@@ -36,13 +36,15 @@ class WholeFiles:
     """Files to copy to `side`: (path in the other store, path in this one), in the log's order.
 
     `messages` is how many records of these files `side` lacks; None if they were not counted. `fillers` is
-    whether `side` has fillers there: its repair has to be undone first.
+    whether `side` has fillers there: its repair has to be undone first. `is_all` is whether nothing is left
+    to carry over: the files hold all that `side` lacks, and no repair has to be undone.
     """
 
     side: SideName
     files: tuple[tuple[Path, Path], ...]
     messages: int | None
     fillers: bool
+    is_all: bool
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -51,6 +53,7 @@ class WholeFiles:
             "files": [{"from": str(source), "to": str(target)} for source, target in self.files],
             "messages": self.messages,
             "fillers": self.fillers,
+            "is_all": self.is_all,
         }
 
 
@@ -218,4 +221,6 @@ def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: Log
     known = [count for count in counts if count is not None]
     pairs = tuple((file.path, places.get(file.file_from_offset, folder / file.path.name)) for file in files)
     has_fillers = any(each.fillers and (each.start, each.stop, each.messages) in parts for each in lacking)
-    return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, has_fillers)
+    is_all = log.diverged is None and not has_fillers
+    is_all = is_all and not any(without([part[:2]], copied) for part in held)
+    return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, has_fillers, is_all)

@@ -32,12 +32,14 @@ def commands(text: str, label: str) -> list[str]:
 
 
 def test_messages_that_only_the_other_store_has_sound_are_carried_over(
-    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture
+    store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power loss left a page of zeros in A, which is ahead: each choice gets its lines, and they are true.
 
-    The record before the page keeps its message in A without its keys: a line of its own adds it again.
+    The record before the page keeps its message in A without its keys: a line of its own adds it again. As if
+    no file were whole.
     """
+    monkeypatch.setattr("rmqtool.check.diff.log.whole_files", lambda *_: ())
     old, new = store_copy("torn_540_killed_burst"), store_copy("ok_540_clean")
     whole = keys(new)
     patch(min((old / "commitlog").iterdir()), _PAGE, bytes(4096))
@@ -74,11 +76,19 @@ def test_messages_that_only_the_other_store_has_sound_are_carried_over(
 
 
 def test_damage_alone_gets_one_line_and_none_where_append_does_not_write(
-    store_copy: Callable[[str], Path], cases: Library, capfd: Capture
+    store_copy: Callable[[str], Path], cases: Library, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal logs but for the damage: no choice. Folders of log files get no line."""
+    """Equal logs but for the damage: no choice. Folders of log files get no line.
+
+    Where a file can be copied that has all messages, no line adds them a second time.
+    """
     damaged, intact = store_copy("ok_540_clean"), cases.path("ok_540_clean")
     patch(min((damaged / "commitlog").iterdir()), _PAGE, bytes(4096))
+    main(["diff", str(damaged), str(intact)])
+    text = capfd.readouterr().out
+    assert "\nbest " in text and "rmqtool append" not in text and "carry over" not in text
+    assert "Then compare again to see that A lacks no message of B." in " ".join(text.split())
+    monkeypatch.setattr("rmqtool.check.diff.log.whole_files", lambda *_: ())
     main(["diff", str(damaged), str(intact)])
     text = capfd.readouterr().out
     assert "carry over   Stop both brokers before you run a line." in text and " stays " not in text

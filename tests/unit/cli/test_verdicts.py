@@ -270,7 +270,8 @@ def test_diff_recognises_the_fillers_of_recover(
         assert ("a batch record counts as one" in run(capfd, "dump", root, "--tag", tag)[2]) is is_noted
     code, out, _ = run(capfd, "diff", root, intact)
     assert code == 1
-    assert verdict(out) == "The stores differ. 20 fillers in A stand where B has the messages."
+    fillers = "20 fillers in A stand where B has the messages."
+    assert verdict(out) == f"The stores differ. {fillers} B holds every message of A."
     assert f"{_HOLE} to {_HOLE_END}: 20 fillers in A, 20 messages in B" in out
     for each, has_fillers in ((root, True), (intact, False)):
         line = f"for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER --fields {FIELDS}\n"
@@ -763,7 +764,13 @@ def test_diff_says_which_side_is_sound(cases: Library, tmp_path: Path, capfd: Ca
         file.seek(366_045 + 100)
         file.write(b"\xff" * 8)
     _, out, _ = run(capfd, "diff", a, b)
-    assert verdict(out).endswith("In 1 differing range only B is sound: A is damaged there.")
+    said = "In 1 differing range only B is sound: A is damaged there."
+    assert verdict(out).endswith(f"{said} B holds every message of A.")
+    with (b / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(4200)
+        file.write(b"\xff" * 8)
+    _, out, _ = run(capfd, "diff", a, b)
+    assert said in verdict(out) and "holds every message" not in out
 
 
 def with_key(each: Message, key: str | None) -> Message:
