@@ -88,7 +88,7 @@ class Queries:
             with self.session.run(text, scans) as result:
                 rows = result.rows(self.tz)
                 shown = rows if self.limit is None else islice(rows, self.limit)
-                count = self.writer.write_rows(shown, result.names)
+                count = self.writer.write_rows(shown, result.names, has_header=True)
             note_unselected(scans.views, self.selection, self.writer)
             met = scans.most_batch_records()
             note_fillers(met, self.selection, self.writer, query=text)

@@ -216,6 +216,8 @@ class Output:
         table: Headings | None = None,
         block: Block | None = None,
         typed: Mapping[str, str] | None = None,
+        *,
+        has_header: bool = False,
     ) -> int:
         """Writes rows as they come; returns how many.
 
@@ -228,6 +230,7 @@ class Output:
             table: the columns of a table, if all would be too many to read.
             block: shows rows as text if neither a format nor fields are requested: for rows with sentences.
             typed: as for `Table`.
+            has_header: whether a table without rows has a header.
 
         If `rows` raises or is interrupted, the output is complete up to there. Raises UsageError for an
         unknown field before anything is read. For `--fields help` see `check_fields`.
@@ -237,9 +240,9 @@ class Output:
             with _ending_with_the_reader(), self._paged():
                 return self._blocks(rows, block)
         if self._changes:
-            return self._written(rows, columns, table, typed)
+            return self._written(rows, columns, table, typed, has_header=has_header)
         with _ending_with_the_reader():
-            return self._written(rows, columns, table, typed)
+            return self._written(rows, columns, table, typed, has_header=has_header)
 
     def _written(
         self,
@@ -247,6 +250,8 @@ class Output:
         columns: Sequence[str],
         table: Headings | None,
         typed: Mapping[str, str] | None,
+        *,
+        has_header: bool,
     ) -> int:
         format = self.chosen_format
         if self._template is not None:
@@ -257,7 +262,12 @@ class Output:
             return self._separated(rows, self.fields or columns, format)
         if format == "table":
             with self._paged():
-                return self._table(rows, self.fields or table or columns, columns, typed)
+                names = self.fields or table or columns
+                count = self._table(rows, names, columns, typed)
+                if has_header and not count:
+                    self._write_block(None, [], names, typed)
+                    self._flush()
+                return count
         return self._json_rows(map(_single, rows), array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:

@@ -205,6 +205,10 @@ def test_rows_and_formats(run: Run, cases: Library) -> None:
     }  # fmt: skip
     table = run(cases.path(REAL), sql, "--format", "csv", "--fields", "tags,x", "--limit", "1")
     assert table.out == b"tags,x\npoison,1.5\n"
+    for words, text in ((("--format", "table"), "tags  x\n----  -\n"), (("--format", "json"), "[]\n"),
+                        (("--format", "csv"), "tags,x\n"), (("--format", "jsonl"), "")):  # fmt: skip
+        none = run(cases.path(REAL), "SELECT tags, 1.5 AS x FROM messages WHERE queueId = 99", *words)
+        assert (none.code, none.out.decode()) == (0, text), words
     assert run(cases.path(REAL), sql, "--fields", "nope").code == 2
 
 
