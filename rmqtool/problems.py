@@ -277,7 +277,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("IX04", "entry without record", "error", "an index entry does not point to a record with that key",
             "loads the bytes at that offset", _REWRITE_INDEX, "DefaultMessageStore#queryMessage"),
     Problem("IX05", "duplicate entries", "note", "the same key of the same record is in the index twice",
-            "writes such entries itself after a crash; returns the message twice", _REWRITE_INDEX, "IndexService#buildIndex"),
+            "writes such entries itself after a crash; returns the message twice", None, "IndexService#buildIndex"),
     Problem("IX06", "wrong-size file", "error", "the index file's size does not match its slots and entries",
             "extends a short file with zeros; reads a long one partially", _REWRITE_INDEX, "IndexService#load"),
     Problem("IX07", "stray entry", "warning", "an entry is not an index file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rmqtool.errors import EXIT_OK, EXIT_USAGE
 from rmqtool.problems import PROBLEMS
 from rmqtool.report import doctor
 from rmqtool.report.doctor.names import NAMES
+from tests.support.stores import Library
 
 _SOURCE = re.compile(r"(?:[A-Z]\w+(?:\.[A-Z]\w+)?(?:#\w+)?|#\w+)(?:, |$)|rmqtool-?\w*\(\d\)(?:, [A-Z ]+)?$")
 
@@ -55,6 +57,19 @@ def test_what_rebuild_repairs_recover_repairs_too(capsys: pytest.CaptureFixture[
         "rmqtool rebuild STORE: rebuilds the queue from the commit log; rmqtool recover STORE does so too"
         in text
     )
+
+
+def test_no_repair_is_named_that_leaves_the_finding(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Entries that a broker made twice stay: rebuild keeps an index file that is as a broker writes it."""
+    root = cases.copy("torn_533_killed_after_recovery", tmp_path / "store")
+    assert main(["rebuild", str(root), "--only", "index", "--apply"]) == EXIT_OK
+    capsys.readouterr()
+    main(["verify", str(root), "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (repair,) = {each["repair"] for each in found if each["problem"] == "IX05"}
+    assert repair is None
 
 
 def test_sources_are_classes_of_rocketmq_or_pages_of_the_manual() -> None:
