@@ -30,7 +30,7 @@ from rmqtool.log.events import (
 from rmqtool.log.log_files import LogFiles
 from rmqtool.log.log_heads import heads_of_file, is_blank, reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
-from rmqtool.log.remains import Remains, remains_of
+from rmqtool.log.remains import Remains, heads_in, remains_of
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
@@ -150,23 +150,43 @@ class CommitLog(LogFiles):
         file = self.file_of(start)
         return start if file is None else start + file.entry_header
 
-    def remains(self, physical_offset: int, size: int, topic: str) -> Remains | None:
+    def remains(self, physical_offset: int, size: int, topic: str | None) -> Remains | None:
         """What is left of a record that `read` cannot read; None if nothing is, or if it is too large.
 
         Args:
             physical_offset: of the record.
-            size: of the record, bytes, as its unit says.
-            topic: of the record, as its queue says.
+            size: of the record, bytes, as its unit says; or of the bytes without a record that begin there.
+            topic: of the record, as its queue says; None if no queue has it.
 
         Raises:
             UnreadableError: the file cannot be read.
         """
         file = self.file_of(physical_offset)
-        if file is None or size > REMAINS_MAX:
+        if file is None:
             return None
         position = physical_offset - file.file_from_offset
+        if topic is None:
+            data = self._open_files.read_listed(file.path, position, min(_READ_AHEAD, file.size - position))
+            head = next(heads_in(data, physical_offset), None)
+            if head is not None and head.physical_offset == physical_offset:
+                size = head.values["total_size"]
+        if size > REMAINS_MAX:
+            return None
         data = self._open_files.read_listed(file.path, position, min(size, file.size - position))
         return remains_of(data, physical_offset, position, size, topic)
+
+    def is_zero(self, physical_offset: int, size: int) -> bool:
+        """Whether a range of one file holds nothing but zeros, as far as there is such a file.
+
+        Raises:
+            UnreadableError: the file cannot be read.
+        """
+        file = self.file_of(physical_offset)
+        if file is None:
+            return True
+        position = physical_offset - file.file_from_offset
+        data = self._open_files.read_listed(file.path, position, min(size, file.size - position))
+        return not data.rstrip(b"\0")
 
     def _read(self, file: StoreFile, position: int) -> Message | int:
         """The record at `position` of `file`, or the size that a blank there states."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
 from rmqtool.formats import properties
+from rmqtool.log.commit_log import REMAINS_MAX
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from rmqtool.repair.salvage import LostRecord
 
 READ_MAX = 1000
-"""So many lost records are read, the first of the log."""
-_BYTES_MAX = 256 << 20  # of records that are read for what is left of them
+"""So many lost records are read, the first of the log of which anything is there."""
+_SEARCHED_MAX = 100_000  # lost records, of most of which nothing is there
+_BYTES_MAX = 256 << 20  # of lost records that are read
 _FORM = RowFormat(body="none", names=("status", "keys", "uniq_key"))
 
 
 def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
-    """The lost records, with keys and unique key of the first `READ_MAX` of which the head is whole.
+    """The lost records, with keys and unique key of the first `READ_MAX` of which anything is left.
 
     `status` has the codes of what is damaged, as in `dump`, or `ok` for a sound record that is given up. It
     is None if no record can be read there. Then `remains` says what is left of it, and keys and unique key
@@ -32,23 +34,37 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
     """
     delivered = _delivered(store)
     rows = [_row(record, delivered) for record in lost]
-    left = _BYTES_MAX
-    for row, record in islice(zip(rows, lost, strict=True), READ_MAX):
+    left, places = _BYTES_MAX, READ_MAX
+    for row, record in islice(zip(rows, lost, strict=True), _SEARCHED_MAX):
+        size = min(record.size, REMAINS_MAX)
+        left -= size
+        if left < 0 or not places:
+            break
+        if not _is_there(store, record.physical_offset, size):
+            continue
+        places -= 1
         found = _read(store, record)
         if found is not None:
             row |= message_row(found.message, found.physical_offset, found.file, _FORM)
-        elif record.count == 1 and record.topic is not None and record.size <= left:
-            left -= record.size
-            row |= _remains(store, record, record.topic)
+        elif record.count <= 1:
+            row |= _remains(store, record)
     return rows
 
 
-def _remains(store: Store, record: LostRecord, topic: str) -> dict[str, Any]:
-    """The values of a row that say what is left of a record; none if nothing is."""
-    if record.known_from not in ("unit", "header"):
-        return {}  # its size is not known
+def _is_there(store: Store, physical_offset: int, size: int) -> bool:
+    """Whether anything of a record may be left."""
     try:
-        found = store.commit_log.remains(record.physical_offset, record.size, topic)
+        return not store.commit_log.is_zero(physical_offset, size)
+    except InputError:
+        return False  # salvage has reported what is there
+
+
+def _remains(store: Store, record: LostRecord) -> dict[str, Any]:
+    """The values of a row that say what is left of a record; none if nothing is."""
+    if record.known_from == "gap":
+        return {}  # its place is not known
+    try:
+        found = store.commit_log.remains(record.physical_offset, record.size, record.topic)
     except InputError:
         return {}  # salvage has reported what is there
     if found is None:

@@ -10,6 +10,7 @@ strays.py     which files the log must have; other files in its folder: do they 
 file_scan.py  the scan of one file: sound records and holes
 order.py      the order of queue offsets: gaps, zombies
 units.py      the queue units that point into holes
+traces.py     the headers and ends that are left in holes
 owners.py     which lost record each part of a hole belongs to
 fillers.py    the bytes for a hole
 log.py        the log as a whole, the actions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rmqtool.formats import filler, message
 from rmqtool.formats.java import java_utf8_decode
@@ -55,8 +55,17 @@ def fill_hole(parts: Parts, *, property_crc: bool) -> Filled:
 
 
 def _pieces(free: Free) -> Iterator[Piece]:
-    """The fillers of a free range: of equal size for the missing records, else of no queue."""
-    wanted = sorted(free.wanted, key=lambda item: (item[0].topic, item[0].queue_id, item[0].queue_offset))
+    """The fillers of a free range: of equal size for the missing records, else of no queue.
+
+    If the end of the last record is left, the last filler is for a record of its topic, and as long as this
+    end.
+    """
+    end = free.end
+    topic = b"" if end is None else end.topic
+    wanted = sorted(
+        free.wanted,
+        key=lambda item: (item[0].topic == topic, item[0].topic, item[0].queue_id, item[0].queue_offset),
+    )
     count, length = len(wanted), free.stop - free.start
     if not count:
         if not free.to_end:
@@ -68,9 +77,13 @@ def _pieces(free: Free) -> Iterator[Piece]:
             sizes = [size + _TAG_SIZE for size in sizes]
         rest = 0
     else:
-        share = min(length // count, filler.SIZE_MAX)
-        if share >= max(sizes):
-            sizes = [share] * count
+        sizes = _even(sizes, length)
+        if end is not None and wanted[-1][0].topic == topic:
+            wanted[-1][0].known_from = "end"
+            last = max(sizes[-1], free.stop - end.topic_at + message.HEAD_SIZE_V4)
+            least = [claim.size for claim, _ in wanted[:-1]]
+            if sum(least) + last <= length:
+                sizes = [*_even(least, length - last), last]
         rest = length - sum(sizes)
         if rest < _REST_MIN:
             sizes[-1] += rest
@@ -81,6 +94,12 @@ def _pieces(free: Free) -> Iterator[Piece]:
         position += size
     if rest:
         yield from _ownerless(position, free.stop)
+
+
+def _even(sizes: Sequence[int], length: int) -> list[int]:
+    """Equal sizes for fillers in `length` bytes, or `sizes`, the least, if one of them is above that."""
+    share = min(length // max(len(sizes), 1), filler.SIZE_MAX)
+    return [share] * len(sizes) if share >= max(sizes, default=0) else list(sizes)
 
 
 def _ownerless(start: int, stop: int) -> Iterator[Piece]:

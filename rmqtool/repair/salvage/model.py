@@ -15,7 +15,7 @@ from rmqtool.log.scan_cache import ScanCache
 from rmqtool.repair.plan import Action
 
 Fill = Literal["records", "none"]
-KnownFrom = Literal["unit", "header", "gap", "none"]
+KnownFrom = Literal["unit", "header", "end", "gap", "none"]
 Fate = Literal["filled", "taken", "cut"]
 
 HOLES_MAX = 1 << 20
@@ -36,7 +36,8 @@ class LostRecord:
         after_ms: store time of the sound record before it, None if there is none.
         before_ms: store time of the sound record after it, None if there is none.
         sure: whether topic, queue and offset are certain.
-        known_from: `unit` of its queue, its own `header`, a `gap` between queue offsets, or `none`.
+        known_from: `unit` of its queue, its own `header` or `end`, a `gap` between queue offsets, or `none`.
+            Place and size are a guess with `gap` and `none`: bytes that the hole has for it.
         fate: `filled`; `taken`: sound, but sacrificed because a hole next to it is too small for a filler;
             `cut` off.
     """

@@ -6,22 +6,25 @@
     4  a unit that does not fit, without competition     not sure
     5  missing queue offsets, in the remaining space     sure if there is only one place for them
 
-Space without a claim is filled with records of no queue.
+Space without a claim ends with a record, of which the end may be left (`traces`): this place is for a missing
+number of its topic. Such space holds at least one record, so none gets two numbers before each has one. What
+is left is filled with records of no queue.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import filler, properties
 from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
-from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.remains import End
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.repair.salvage.model import Claim, Hole
@@ -65,13 +68,26 @@ def owner_of(claim: Claim, size: int, *, property_crc: bool) -> filler.Owner | N
 
 @dataclass(slots=True)
 class Free:
-    """A part [start, stop) of a hole without a claim; `wanted` are the missing records assigned to it."""
+    """A part [start, stop) of a hole without a claim; `wanted` are the missing records assigned to it.
+
+    `end` is what is left of the record that ends it; with a start the part is this record. `part_of` is where
+    the part without a claim begins that ends have divided.
+    """
 
     start: int
     stop: int
     to_end: bool
     wanted: list[tuple[Claim, bool]] = field(default_factory=list)
     used: int = 0
+    end: End | None = None
+    part_of: int = 0
+
+    def most(self, topic: bytes, least: int) -> int:
+        """How many records of a topic, of `least` bytes each, there is room for."""
+        count = max(self.room, 0) // least
+        if self.end is None or self.end.start is None:
+            return count
+        return min(count, 1) if self.end.topic == topic and not self.wanted else 0
 
     @property
     def room(self) -> int:
@@ -89,8 +105,18 @@ class Parts:
     free: list[Free] = field(default_factory=list)
 
 
+EndBefore = Callable[[int, int], End | None]
+"""See `Traces.end_before`."""
+
+
 def assign(
-    holes: Sequence[Hole], units: Sequence[Claim], order: Order, log_start: int, *, property_crc: bool
+    holes: Sequence[Hole],
+    units: Sequence[Claim],
+    order: Order,
+    log_start: int,
+    end_before: EndBefore,
+    *,
+    property_crc: bool,
 ) -> list[Parts]:
     """Assign claims to every hole; `units` are ascending, `log_start` is the log's first offset."""
     _renumber(units, order, log_start)
@@ -102,6 +128,7 @@ def assign(
     found = [_claims(hole, by_hole[number], order, taken) for number, hole in enumerate(holes)]
     for parts in found:
         _close_up(parts)
+        parts.free = [each for item in parts.free for each in _by_ends(item, end_before)]
     _place(
         found, order.gaps if log_start == 0 else [gap for gap in order.gaps if gap.after >= 0], property_crc
     )
@@ -231,6 +258,22 @@ def _close_up(parts: Parts) -> None:
         parts.free.append(Free(position, hole.stop, to_end=False))
 
 
+def _by_ends(free: Free, end_before: EndBefore) -> Iterator[Free]:
+    """A free range as the ranges of records whose ends are left, and what is before these."""
+    free.part_of, found = free.start, []
+    while not free.to_end and free.stop - free.start >= MIN_RECORD_SIZE:
+        free.end = end_before(free.start, free.stop)
+        start = None if free.end is None else free.end.start
+        if free.end is None or start is None or start == free.start:
+            break
+        if start - free.start < filler.SIZE_MIN:
+            free.end = free.end._replace(start=None)
+            break
+        found.append(replace(free, start=start, wanted=[]))
+        free.stop, free.end = start, None
+    yield from (free, *reversed(found))
+
+
 @dataclass(slots=True)
 class _Missing:
     """Queue offsets [first, first + count) without a place, to be assigned to the free ranges [low, high).
@@ -265,15 +308,30 @@ def _place(found: Sequence[Parts], gaps: Sequence[Gap], property_crc: bool) -> N
     # first the one whose last possible place comes first
     waiting.sort(key=lambda item: (item.high, item.low, item.key, item.first))
     for item in waiting:
-        for place in free[item.low : item.high]:
-            fitting = min(max(place.room, 0) // item.least, item.count)
-            for number in range(item.first, item.first + fitting):
+        places = free[item.low : item.high]
+        for place, count in zip(places, _shares(item, places), strict=True):
+            for number in range(item.first, item.first + count):
                 claim = Claim(0, item.least, *item.key, number, known_from="gap")
                 place.wanted.append((claim, item.is_sure))
-            place.used += fitting * item.least
-            item.first, item.count = item.first + fitting, item.count - fitting
-            if not item.count:
-                break
+            place.used += count * item.least
+            item.first, item.count = item.first + count, item.count - count
+
+
+def _shares(item: _Missing, places: Sequence[Free]) -> list[int]:
+    """How many of the missing records each place gets: first one where an end or nothing else shows it."""
+    topic, left = item.key[0], item.count
+    shares = [0] * len(places)
+    named = [place.end is not None and place.end.topic == topic and not place.wanted for place in places]
+    empty = [place.end is None and not place.wanted for place in places]
+    for chosen in (named, empty, None):
+        for number, place in enumerate(places):
+            if not left:
+                return shares
+            if chosen is None or (chosen[number] and not shares[number]):
+                share = min(place.most(topic, item.least) - shares[number], left, 1 if chosen else left)
+                shares[number] += max(share, 0)
+                left -= max(share, 0)
+    return shares
 
 
 def _missing(gap: Gap, claims: Sequence[Claim], free: Sequence[Free], least: int) -> Iterable[_Missing]:
@@ -289,7 +347,8 @@ def _missing(gap: Gap, claims: Sequence[Claim], free: Sequence[Free], least: int
         stop, before = (claim.queue_offset, claim.start) if claim is not None else (gap.stop, gap.before)
         low = bisect_left(free, after, key=lambda item: item.start)
         high = bisect_left(free, before, key=lambda item: item.start)
-        if stop > first and stop - first <= sum(max(item.room, 0) // least for item in free[low:high]):
-            yield _Missing(gap.key, first, stop - first, low, high, least, high - low == 1)
+        if stop > first and stop - first <= sum(each.most(gap.key[0], least) for each in free[low:high]):
+            is_sure = len({each.part_of for each in free[low:high]}) == 1
+            yield _Missing(gap.key, first, stop - first, low, high, least, is_sure)
         if claim is not None:
             first, after = claim.queue_offset + claim.step, claim.end

@@ -21,6 +21,7 @@ from rmqtool.repair.salvage.model import Claim, Fill, LogFile, LostRecord, Mispl
 from rmqtool.repair.salvage.order import Order, has_backs, read_order
 from rmqtool.repair.salvage.owners import Parts, assign, fits
 from rmqtool.repair.salvage.strays import FileSet, delete_misnamed, file_set, misplaced_file, misplaced_strays
+from rmqtool.repair.salvage.traces import Traces
 from rmqtool.repair.salvage.units import TailUnits, units_in
 from rmqtool.storage.source import open_source
 
@@ -64,7 +65,9 @@ class Run:
         order = self._order(log)
         log.cut_zombies(order)
         claims, tails = self._units(log)
-        filled, tail, cut = self._fill(log, order, claims)
+        with closing(Traces(log, order)) as traces:
+            traces.add_heads()
+            filled, tail, cut = self._fill(log, order, claims, traces)
         actions = [*files.deletes, *misnamed, *log.actions(filled)]
         lost = [record for key in sorted(filled) for record in filled[key].lost]
         lost += cut or _cut_off(log, order, tails)
@@ -180,7 +183,7 @@ class Run:
         return units_in(self.layout, ranges, log.end, self.open, self.store.find, self.jobs)
 
     def _fill(
-        self, log: Log, order: Order, claims: Sequence[Claim]
+        self, log: Log, order: Order, claims: Sequence[Claim], traces: Traces
     ) -> tuple[dict[int, Filled], tuple[tuple[int, int], ...], list[LostRecord]]:
         """Return the content of every hole, by its start; the sound ranges and lost records after a cut."""
         if not log.scans:
@@ -188,7 +191,7 @@ class Run:
         start = log.scans[0].file.file_from_offset
         crc = log.has_property_crc
         filled: dict[int, Filled] = {}
-        for parts in assign(log.holes, claims, order, start, property_crc=crc):
+        for parts in assign(log.holes, claims, order, start, traces.end_before, property_crc=crc):
             filled[parts.hole.start] = self._fill_one(log, parts, crc)
         if self.fill == "records":
             return filled, (), []

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import ledger, message
+from rmqtool.log.commit_log import REMAINS_MAX
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
+from rmqtool.log.remains import Remains, end_of, remains_of
 from rmqtool.message.explain import (
     BODY_SHOWN,
     Explanation,
@@ -47,7 +49,8 @@ def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanat
             if isinstance(event, CorruptRange) and _is_in_header(source, file, event, physical_offset):
                 return _damaged_entry(store, source, file, event.physical_offset, form)
             found = _explain(source, file, event, physical_offset, form)
-            return _with_remains(store, source, file, found, physical_offset, form)
+            at_end = _left_at_end(store, source, file, event, physical_offset)
+            return _with_remains(store, source, file, found, physical_offset, form, at_end)
     except UnreadableError:
         raise
     except OSError as error:
@@ -92,30 +95,60 @@ def _with_remains(
     found: Explanation,
     physical_offset: int,
     form: RowFormat,
+    at_end: tuple[int, Remains] | None = None,
 ) -> Explanation:
     """The explanation of damage, within the record that a queue has at this offset, and with its end.
 
-    Bytes before this record, where the damage begins, belong to another one: only the end is shown then.
+    Bytes before this record, where the damage begins, belong to another one: only the end is shown then. If
+    no queue has a record here, `at_end` says what is left of the record that ends the damage, and its place.
     """
-    left = store.remains(physical_offset) if found.problems else None
+    place, left = physical_offset, store.remains(physical_offset) if found.problems else None
+    how = "its queue unit says that it"
+    if left is None and found.problems and at_end is not None:
+        (place, left), how = at_end, "its topic and properties, which are left, show that it"
     if left is None:
         return found
-    data = source.read(physical_offset - file.file_from_offset, left.size)
-    if found.note is None:  # a wrong length inside of it does not reach into the next record
-        found = explain_record(data, physical_offset, form.tz, body_shown=_body_shown(form))
+    data = source.read(place - file.file_from_offset, left.size)
+    asked, is_whole = found.note, bool(found.fields) and found.fields[0].offset == place
+    if is_whole:  # a wrong length inside of it does not reach into the next record
+        found = replace(explain_record(data, place, form.tz, body_shown=_body_shown(form)), note=asked)
     if left.head is not None:  # the fields of the header are shown already
         return found
-    more = list(explain_remains(data, physical_offset, left, body_shown=_body_shown(form)))
+    more = list(explain_remains(data, place, left, body_shown=_body_shown(form)))
     certain = {field.name.partition(".")[0] for field in more}  # a damaged header leads to the others
     of_header = [field for field in found.fields if field.name.partition(".")[0] not in certain]
-    note = (
-        f"the header of the record at {physical_offset} is lost or damaged; its queue unit says that it"
-        f" ends at {physical_offset + left.size}"
-    )
-    if found.note is not None:
+    is_known = place == physical_offset or left.body_length is not None
+    what = f"the record at {place}" if is_known else f"a record after {place}"
+    note = f"the header of {what} is lost or damaged; {how} ends at {place + left.size}"
+    if not is_whole:
         return Explanation(tuple(more), (note,))
     fields = sorted((*of_header, *more), key=lambda field: field.offset)
-    return replace(found, fields=tuple(fields), note=note)
+    return replace(found, fields=tuple(fields), note="; ".join(filter(None, (asked, note))))
+
+
+def _left_at_end(
+    store: Store, source: ByteSource, file: StoreFile, event: LogEvent | None, physical_offset: int
+) -> tuple[int, Remains] | None:
+    """What is left of the record that ends the damage at an offset, and its place; None if it begins later.
+
+    If nothing shows where that record begins, the place is that of the damage.
+    """
+    if not isinstance(event, CorruptRange | TrailingZeros) or file.entry_header:
+        return None
+    start = event.physical_offset
+    # the walk that found the event ended at the offset
+    whole = next(store.events(start, min(start + WALK_LIMIT, file.end)), event)
+    if not isinstance(whole, CorruptRange):
+        return None
+    start = max(start, whole.end - REMAINS_MAX)
+    data = source.read(start - file.file_from_offset, whole.end - start)
+    end = end_of(data) if not data.endswith(b"\0") else None
+    if end is None or (end.start is not None and physical_offset < start + end.start):
+        return None
+    place = start + (end.start or 0)
+    data = data[place - start :]
+    left = remains_of(data, place, place - file.file_from_offset, len(data), None)
+    return None if left is None else (place, left)
 
 
 def _entry_header(
