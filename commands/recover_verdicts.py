@@ -129,10 +129,12 @@ def start_sentences(
 
     `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
     `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs. `codes` are
-    those of what was found: CF06 and CF07 cost something at a start.
+    those of what was found: CF03, CF06 and CF07 cost something at a start.
     """
     brokers: dict[str, list[str]] = {}
-    lost_files = set() if is_said else {"CF06", "CF07"}.intersection(codes)
+    codes = set(codes)
+    lost_files = set() if is_said else {"CF06", "CF07"} & codes
+    lacks_topics = "CF03" in codes
     for row in predictions:
         brokers.setdefault(cost_of_start(row, lost_files), []).append(row["broker"])
     if not brokers:
@@ -142,7 +144,7 @@ def start_sentences(
     safe = brokers.pop("", [])
     if safe:
         what = "nothing more" if more else "nothing"
-        if offsets_lost or timer:
+        if offsets_lost or timer or lacks_topics:
             what = "no more messages" if more else "no message"
         yield f"A start of {listed(safe, word='or')} loses {what}."
     else:
@@ -152,6 +154,9 @@ def start_sentences(
     yield from _config_cures(predictions)
     if offsets_lost and not is_said:
         yield f"But {offsets_lost[0].lower()}{offsets_lost[1:]}" if safe else offsets_lost
+    if lacks_topics:
+        text = "topics that topics.json lacks are served to nobody until they are created again (CF03)"
+        yield f"But {text}." if safe else f"{text.capitalize()}."
     if timer:
         yield f"But {timer}." if safe else f"{timer[0].upper()}{timer[1:]}."
 

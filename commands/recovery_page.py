@@ -304,16 +304,17 @@ writes these files within seconds after a start, so that a loss can no longer be
 step 7.
 
 - 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck), and
-says first if the whole folder is missing.
+says first if the whole folder is missing. CF03 is a topics.json that lacks topics with messages, as that of a
+new broker: these messages are served to nobody.
 - 2. Before anything else, copy each lost file back into config/ from a backup, from the host that the
 store came from, or from a slave. A slave gets these files from its master every 10 seconds with 4.9 and
 every minute with 5.x; a copy that `rmqtool receive` keeps has them too. What a group consumed
 after the copy was made, it receives again.
 - 3. topics.json, delayOffset.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them
-again from the log. Compare the topics with your notes: topics without messages are missing, and order,
-permissions and filter type of a topic are not in the log. Of each delay level the first message without a
-delivered copy in the log is the next to deliver, but none before the offset in a .bak; the plan says how many
-messages are delivered twice.
+again from the log, and adds the topics that topics.json lacks. Compare the topics with your notes: topics
+without messages are missing, and order, permissions and filter type of a topic are not in the log. Of each
+delay level the first message without a delivered copy in the log is the next to deliver, but none before the
+offset in a .bak; the plan says how many messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`
 prints a command for each group whose retry messages show what it consumes, and names the other groups
 that topics or files still show: nothing shows what they consume.

@@ -264,7 +264,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "does not start if a size points outside the file; otherwise overwrites units that the queue uses",
             _REWRITE_QUEUE, "ConsumeQueueExt#recover"),
     Problem("CQ18", "wrong queue type", "error", "the queues in this folder are not of the type that topics.json gives their topic",
-            _LOAD_FAILS, "rmqtool recover STORE: moves the plain queues of a batch topic, or batch queues without files of another one, to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
+            _LOAD_FAILS, "rmqtool recover STORE: adds the topic if topics.json lacks it; otherwise moves the plain queues of a batch topic, or batch queues without files of another one, to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
             " while the broker is stopped: BatchCQ for queues in batchconsumequeue, SimpleCQ for those in consumequeue",
             "ConsumeQueueStore#queueTypeShouldBe"),
     # index
@@ -314,8 +314,10 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF02", "config unreadable", "error", "neither the config file nor its .bak can be read",
             "does not start; if the .bak is missing or empty, starts without the content of the file",
             COPY_CONFIG + "; without one, move the file and its .bak away: rmqtool recover makes topics.json again, and a broker starts without the content of others", "ConfigManager#load"),
-    Problem("CF03", "topic unknown", "note", "the log has messages of a topic that is not in topics.json",
-            "does not serve them", None, "TopicConfigManager#decode"),
+    Problem("CF03", "topics unknown", "warning", "topics that have messages and queues are not in topics.json",
+            "serves none of these topics until it is created again; 5.x does not load their batch queues",
+            "rmqtool recover STORE: adds them to topics.json, as log and queues show them; it is better to " + _COPY + ", while the broker is stopped",
+            "TopicConfigManager#decode"),
     Problem("CF04", "consumer offset beyond queue", "warning", "a committed offset is past the end of its queue",
             "returns OFFSET_OVERFLOW; the group stalls or skips messages",
             _MOVE_OFFSET + ", so that the group skips what it has not read there; rmqtool reset-offset (--from earliest or --since TIME) lets it"
@@ -342,6 +344,8 @@ PROBLEMS: tuple[Problem, ...] = (
             "starts; the groups receive messages again that they had consumed",
             f"{IF_NOT_RESET}, cp -p STORE/config/consumerOffset.json.bak STORE/config/consumerOffset.json; {OR_SINGLE_GROUPS}",
             "ConfigManager#persist, ConsumerOffsetManager#queryOffset"),
+    Problem("CF12", "topics deleted", "note", "the log has messages of topics that are not in topics.json and have no queues, as after a deletion",
+            "does not serve them", None, "AdminBrokerProcessor#deleteTopic"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),

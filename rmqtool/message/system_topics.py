@@ -81,6 +81,8 @@ UNKNOWN_LEVEL_DELAY_MS = 1000
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG = 1 << 64  # number of values of a Java long
 _LEVEL = pattern(r"(\d{1,12})([smhd])", re.ASCII)
+_NAME = pattern(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_NAME_MAX = 255  # %RETRY% topics; how long other names may be depends on the version
 _INTEGER = pattern(r"-?\d{1,19}", re.ASCII)
 
 Description = dict[str, Any]
@@ -91,6 +93,11 @@ DueOf = Callable[[Message, int], int | None]
 def is_system_topic(topic: str) -> bool:
     """Whether a broker creates this topic itself. Source: TopicValidator#isSystemTopic."""
     return topic in BUILT_IN_TOPICS or topic.startswith(BUILT_IN_PREFIX)
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether a broker may have made a topic of this name: no path can be made of it."""
+    return len(topic) <= _NAME_MAX and _NAME.fullmatch(topic) is not None
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Config files of a broker that are gone: committed offsets, offsets of delay levels, groups.
+"""Config files of a broker that are gone: committed offsets, offsets of delay levels, groups; lost topics.
 
 A store that rmqtool has made never had a consumerOffset.json, and neither has an archive of log files. So
 its absence is damage only where a broker ran: its topics.json holds topics that every broker puts there,
@@ -22,20 +22,29 @@ ScheduleMessageService, SubscriptionGroupManager, TopicConfigManager#init; spec 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST
-from rmqtool.message.system_topics import BUILT_IN_GROUPS, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqtool.message.system_topics import (
+    BUILT_IN_GROUPS,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+    is_topic_name,
+)
 from rmqtool.problems import COPY_CONFIG, Finding, finding
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES, DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-_NAMED = 3  # groups that a finding names
+_NAMED = 3  # groups or topics that a finding names
 _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
 """The databases of a configuration in RocksDB (v1), in config/."""
 _OF_OTHER_FORMS = (
@@ -100,6 +109,69 @@ def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
     if place is not None:
         how = f"{database_is_missing(layout, TOPICS)}: all topics are lost"
     yield with_cure(replace(found, message=how), layout, TOPICS)
+
+
+def unknown_topics(
+    layout: StoreLayout, messages: Mapping[str, int], known: Collection[str] | None = None
+) -> Iterator[Finding]:
+    """CF03, CF12: topics.json lacks topics that have messages; those without queues were deleted.
+
+    A broker that deletes a topic removes its queues too. Source: AdminBrokerProcessor#deleteTopic.
+
+    Args:
+        layout: of a store.
+        messages: how many there are, by topic.
+        known: the topics of topics.json; None: it is read. Without one CF06 says more.
+    """
+    if not has_config(layout) or (known is None and has_no_content(layout, TOPICS)):
+        return
+    try:
+        known = config_json.topics(_document(layout, TOPICS, {})) if known is None else known
+    except InputError:  # a finding of its own
+        return
+    with_queues = topics_with_queues(layout)
+    found = {
+        topic: count
+        for topic, count in messages.items()
+        if needs_entry(topic) and lacks_topic(layout, known, topic)
+    }
+    for code, lacking in (
+        ("CF03", {topic: count for topic, count in found.items() if topic in with_queues}),
+        ("CF12", {topic: count for topic, count in found.items() if topic not in with_queues}),
+    ):
+        if not lacking:
+            continue
+        records, names = sum(lacking.values()), sorted(lacking, key=lambda topic: (-lacking[topic], topic))
+        made = finding(code, f"config/{TOPICS}", topics=len(names), records=records, names=names)
+        topics, of = f"{len(names)} topic{'s'[len(names) == 1 :]}", f"{records} message{'s'[records == 1 :]}"
+        are, have = ("is", "has") if len(names) == 1 else ("are", "have")
+        what = "" if code == "CF03" else f" and {have} no queues, as after a deletion"
+        text = f"{topics} with {of} {are} not in {TOPICS}{what}: {_named([*map(cut_name, names)])}"
+        yield with_cure(replace(made, message=text), layout, TOPICS)
+
+
+def lacks_topic(layout: StoreLayout, known: Collection[str], topic: str) -> bool:
+    """Whether topics.json, which has the topics `known`, should have a topic but has not.
+
+    A configuration in RocksDB of v2 holds nothing that a broker makes by itself.
+    """
+    made = layout.rocksdb_config
+    by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
+    return topic not in known and not topic.startswith(by_broker)
+
+
+def needs_entry(topic: str) -> bool:
+    """Whether a broker serves a topic of this name only if topics.json has it.
+
+    A broker creates its own topics itself; light queues are not topics.
+    """
+    return is_topic_name(topic) and not is_system_topic(topic) and not topic.startswith(LIGHT_PREFIX)
+
+
+def topics_with_queues(layout: StoreLayout) -> set[str]:
+    """The topics that have a queue with files, or in RocksDB."""
+    queues = (*layout.consume_queues.items(), *layout.batch_queues.items())
+    return {topic for (topic, _), queue in queues if queue.files}
 
 
 def unreadable_config(layout: StoreLayout) -> Iterator[Finding]:
@@ -177,10 +249,10 @@ def by_length(name: str) -> tuple[int, str]:
     return len(name), name
 
 
-def _named(groups: Sequence[str]) -> str:
-    """The first of the groups, and how many more there are."""
-    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-    return ", ".join(groups[:_NAMED]) + more
+def _named(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:

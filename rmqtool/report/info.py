@@ -26,7 +26,13 @@ from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
 from rmqtool.read.known_topics import topic_names
-from rmqtool.read.lost_config import is_folder_lost, lost_config, lost_topics, unreadable_config
+from rmqtool.read.lost_config import (
+    is_folder_lost,
+    lost_config,
+    lost_topics,
+    unknown_topics,
+    unreadable_config,
+)
 from rmqtool.read.store import Store
 from rmqtool.report import ends
 from rmqtool.report.dump.timer import compaction_rows
@@ -181,6 +187,7 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
         messages[topic] = messages.get(topic, 0) + span.messages
     yield from unreadable_config(store.layout)
     yield from lost_topics(store.layout, len(messages))
+    yield from unknown_topics(store.layout, messages)
     yield from lost_config(store.layout, messages)
 
 

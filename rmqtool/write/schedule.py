@@ -33,7 +33,7 @@ from rmqtool.formats.properties import (
 )
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import BODY_CRC
-from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp, is_topic_name
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.delay_levels import delay_levels
 from rmqtool.read.delivered import Waited, delivered
@@ -44,7 +44,7 @@ from rmqtool.storage.next_command import command_on
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.deferred_offsets import deferred_offsets
 from rmqtool.write.records.message import NewMessage
-from rmqtool.write.topics import DEFAULT_QUEUES, is_topic_name
+from rmqtool.write.topics import DEFAULT_QUEUES
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout

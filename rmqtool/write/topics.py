@@ -12,7 +12,6 @@ SelectMessageQueueByHash; spec 01 section 9.3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -23,8 +22,13 @@ from rmqtool.errors import FormatError, IllegalMessageError, RefusedError, Usage
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.java import string_hash
-from rmqtool.lazy_pattern import pattern
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_system_topic
+from rmqtool.message.system_topics import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+    is_topic_name,
+)
 from rmqtool.storage import config_files
 from rmqtool.storage.profile import Profile
 from rmqtool.write.records.record_parts import CLOSED_TOPICS, topic_parts
@@ -39,9 +43,6 @@ PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 DEFAULT_PERM = PERM_READ | PERM_WRITE
-
-_NAME = pattern(r"[%|a-zA-Z0-9_-]+", re.ASCII)
-_NAME_MAX = 255  # %RETRY% topics; how long other names may be depends on the version
 
 # Queues and perm where a broker's own topics differ from one queue, read and write.
 _OWN_TOPICS = {
@@ -302,8 +303,3 @@ def _own_topic(topic: str) -> TopicConfig | None:
     if topic.startswith(_REVIVE_PREFIX):
         queues = _REVIVE_QUEUES
     return TopicConfig(topic, queues, queues, perm)
-
-
-def is_topic_name(topic: str) -> bool:
-    """Whether a broker may have made a topic of this name: no path can be made of it."""
-    return len(topic) <= _NAME_MAX and _NAME.fullmatch(topic) is not None

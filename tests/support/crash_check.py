@@ -39,6 +39,7 @@ KILLED = {
     "CF03": "topics.json is written behind the topic's first message",
     "CF06": "the store was being made",
     "CF07": "the store was being made",
+    "CF12": "topics.json and queues are written behind the topic's first message",
     "CF08": "the store was being made: its topics.json is not there either",
 }
 

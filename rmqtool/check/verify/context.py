@@ -14,8 +14,8 @@ from rmqtool.findings import Progress
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.queue.extension import Extension
+from rmqtool.read.lost_config import lacks_topic, topics_with_queues
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of
 from rmqtool.storage.ranges import contains, overlaps
@@ -211,13 +211,16 @@ class Context:
             return None
 
     def lacks_topic(self, topic: str) -> bool:
-        """Whether topics.json can be read and does not know the topic, and a config of v2 would name it.
+        """Whether topics.json can be read and does not know the topic; see `lost_config.lacks_topic`."""
+        return self.known_topics is not None and lacks_topic(self.layout, self.known_topics, topic)
 
-        A configuration in RocksDB of v2 holds nothing that a broker makes by itself.
-        """
-        known, made = self.known_topics, self.layout.rocksdb_config
-        by_broker = (RETRY_PREFIX, DLQ_PREFIX) if made is not None and made.is_v2 else ()
-        return known is not None and topic not in known and not topic.startswith(by_broker)
+    def is_deleted(self, topic: str) -> bool:
+        """Whether a topic without queues is missing in topics.json, as after its deletion."""
+        return self.lacks_topic(topic) and topic not in self._with_queues
+
+    @cached_property
+    def _with_queues(self) -> set[str]:
+        return topics_with_queues(self.layout)
 
     def noted_end(self, key: tuple[str, int]) -> int:
         """Where a queue in RocksDB ends, also without units; 0 if it is not there, or not only there."""

@@ -20,10 +20,10 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.formats.config_json import TopicConfig
-from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.read.delay_loss import old_bak
-from rmqtool.read.lost_config import has_config, lost_config, lost_topics
+from rmqtool.read.lost_config import has_config, lost_config, lost_topics, unknown_topics
 from rmqtool.read.offsets_back import went_back_finding
 from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES
@@ -195,9 +195,7 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
         yield finding("CF02", "config/topics.json", reason=error.message)
         return
     yield from _wrong_types(context, known)
-    for topic, count in sorted(context.topics.items()):
-        if topic not in known and not is_system_topic(topic) and context.lacks_topic(topic):
-            yield finding("CF03", "config/topics.json", topic=topic, records=count)
+    yield from unknown_topics(context.layout, context.topics, known)
 
 
 def _wrong_types(context: Context, known: Mapping[str, TopicConfig]) -> Iterator[Finding]:

@@ -317,7 +317,7 @@ class UnitCheck:
         first, last = mismatches[0], mismatches[-1]
         is_dispatched = first.start >= self.context.dispatch_from and self.context.layout.kind != "compacted"
         code = "CQ01" if is_dispatched else "CQ13"
-        if code == "CQ13" and self.context.lacks_topic(key[0]):
+        if code == "CQ13" and self.context.is_deleted(key[0]):
             return
         count = sum(item.last - item.first + 1 for item in mismatches)
         yield self._finding(code, key, first.first, last.last, record=first.start, records=count)

@@ -28,10 +28,8 @@ from rmqtool.errors import FormatError, RefusedError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.read.lost_config import has_no_content
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action
-from rmqtool.storage.config_files import TOPICS
 from rmqtool.storage.unsupported import INDEX_IN_ROCKSDB, SIDE_FOLDER, queues_part
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.topics import TopicTable
@@ -83,6 +81,7 @@ class Rebuild:
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
         light: the light queues that records of the log name.
+        messages: how many the log has, by topic.
         log_end: physical offset after the newest record; -1 if none.
         last_store_timestamp: store time of the newest record, ms; 0 if none.
         index_timestamp: end_timestamp of the newest full index file afterwards, ms; 0 if none.
@@ -107,6 +106,7 @@ class Rebuild:
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     light: frozenset[Key] = frozenset()
+    messages: dict[str, int] = field(default_factory=dict)
     log_end: int = -1
     last_store_timestamp: int = 0
     index_timestamp: int = 0
@@ -239,6 +239,7 @@ def _rebuild(
         queue_ends=ends,
         batch_topics=found.batch_topics,
         light=frozenset(found.queues.light),
+        messages=found.context.topics,
         log_end=found.context.log_end,
         last_store_timestamp=found.context.last_store_timestamp,
         index_timestamp=_index_timestamp(found, index),
@@ -659,17 +660,19 @@ def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selectio
     """Deletions of queues of the other type, with which 5.x does not start.
 
     These are the plain queues of batch topics, and folders of batch queues without any file next to plain
-    queues. A topic keeps its plain queues if topics.json is there and does not say that it is a batch topic,
+    queues. A topic keeps its plain queues if topics.json has it and does not say that it is a batch topic,
     even if a record of the log says so.
 
     Source: ConsumeQueueStore#queueTypeShouldBe.
     """
+    from rmqtool.repair.rebuild.config import can_write_topics
+
     layout = found.view.layout
     if not layout.has_queues_in_files or not found.options.profile.has_inner_batch:
         return
-    is_lost, of_batches = has_no_content(layout, TOPICS), found.batch_topics
+    is_made, of_batches = can_write_topics(layout), found.batch_topics
     for queues, is_wrong, type_text in (
-        (layout.consume_queues, lambda topic: topic in of_batches and types.get(topic, is_lost), "batch"),
+        (layout.consume_queues, lambda topic: topic in of_batches and types.get(topic, is_made), "batch"),
         (layout.batch_queues, lambda topic: topic not in of_batches and not types.get(topic), "plain"),
     ):
         folders = {topic: queue.folder.parent for (topic, _), queue in queues.items()}
@@ -683,18 +686,21 @@ def _of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selectio
 
 
 def _left_of_wrong_type(found: Survey, types: Mapping[str, bool], selection: Selection) -> Iterator[Unmended]:
-    """The batch queues of topics that are not batch topics by topics.json; without it, recover makes it.
+    """The batch queues of topics that are not batch topics by topics.json; recover adds those that it lacks.
 
     Which of both is right, the folder or the file, nothing shows for sure.
     """
+    from rmqtool.repair.rebuild.config import can_write_topics
     from rmqtool.repair.rebuild.queue_task import Unmended
 
     layout = found.view.layout
-    if not found.options.profile.has_inner_batch or has_no_content(layout, TOPICS):
+    if not found.options.profile.has_inner_batch:
         return
     folders = {topic: queue.folder.parent for (topic, _), queue in layout.batch_queues.items()}
     for topic, folder in sorted(folders.items()):
-        if topic in found.batch_topics and not types.get(topic) and selection.matches_topic(topic):
+        if topic not in found.batch_topics or types.get(topic, can_write_topics(layout)):
+            continue
+        if selection.matches_topic(topic):
             yield Unmended(
                 layout.relative(folder), ("CQ18",),
                 "by config/topics.json the topic has no batch queues, so a 5.x broker does not start. While"

@@ -1,4 +1,4 @@
-"""Restores topics.json from the log if it is lost, and config files from their .bak.
+"""Restores topics.json from the log if it is lost or lacks topics, and config files from their .bak.
 
 A topic of the log gets the number of queues that its highest queue id implies, the least that it can have
 had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics.
@@ -10,18 +10,14 @@ Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import CONFIG_LIMIT
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
-from rmqtool.lazy_pattern import pattern
-from rmqtool.message.system_topics import is_system_topic
-from rmqtool.queue.light_queues import LIGHT_PREFIX
-from rmqtool.read.lost_config import database_of, has_config, lost_config
+from rmqtool.read.lost_config import database_of, has_config, lacks_topic, lost_config, needs_entry
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import CONFIG_FILES, FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
@@ -31,16 +27,17 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.spans import Key
     from rmqtool.read.store import Store
     from rmqtool.repair.rebuild import Rebuild
+    from rmqtool.storage.layout import StoreLayout
 
 _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
 _REASON = "topics and numbers of queues as log and queues show"
+_CODES = {"none": "CF06", "failed": "CF02"}
 _NOT_SHOWN = (
-    "the new topics.json lacks topics without messages; order, permissions and filter type (MULTI_TAG) of the"
-    " others are the defaults, because neither log nor queues show them. A copy of the old file, from a"
-    " backup, the old host or a slave, is better; without one, compare the new file with your notes, and"
-    " create missing topics before their producers start"
+    "the new topics.json lacks topics without messages; order, permissions and filter type (MULTI_TAG) of"
+    " those that it gets are the defaults, because neither log nor queues show them. A copy of the old file,"
+    " from a backup, the old host or a slave, is better; without one, compare the new file with your notes,"
+    " and create missing topics before their producers start"
 )
-_NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
 def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str]]:
@@ -56,15 +53,20 @@ def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str
     Raises:
         UnreadableError: a file exists but cannot be read.
     """
-    layout = store.layout
-    if not has_config(layout):
-        return [], []
-    in_database = layout.rocksdb_config is not None
-    if in_database and (database_of(layout, TOPICS) is None or TOPICS in layout.config):
+    if not can_write_topics(store.layout):
         return [], []
     topics = list(_topics(store, found))
-    others = [] if in_database else _from_bak(store)
+    made = {each.path for each in topics}  # it includes the .bak
+    in_database = store.layout.rocksdb_config is not None
+    others = [] if in_database else [each for each in _from_bak(store) if each.path not in made]
     return [*others, *topics], [f"{each.problem} {_NOT_SHOWN}" for each in topics]
+
+
+def can_write_topics(layout: StoreLayout) -> bool:
+    """Whether topics can be put into topics.json: of a configuration in RocksDB only if they are lost."""
+    if not has_config(layout) or layout.rocksdb_config is None:
+        return has_config(layout)
+    return database_of(layout, TOPICS) is not None and TOPICS not in layout.config
 
 
 def _from_bak(store: Store) -> Iterator[Action]:
@@ -89,14 +91,20 @@ def _content(store: Store, name: str) -> bytes | None:
 
 def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     data = _content(store, TOPICS)
-    source = config_json.load_with_bak(data, _content(store, f"{TOPICS}.bak")).source
+    loaded = config_json.load_with_bak(data, _content(store, f"{TOPICS}.bak"))
+    is_lost = loaded.source not in ("file", "bak")
     topics = topics_of(found.queue_ends, found.batch_topics, found.light)
-    if source in ("file", "bak") or not topics:
+    if not is_lost:
+        topics = _lacking(store, found, loaded.document, topics)
+    if not topics:
         return
-    if any(each.problem.code == "CF08" for each in lost_config(store.layout, dict.fromkeys(topics, 1))):
+    of_config = lost_config(store.layout, dict.fromkeys(topics, 1)) if is_lost else ()
+    if any(each.problem.code == "CF08" for each in of_config):
         topics[_OF_ALL_BROKERS.name] = _OF_ALL_BROKERS
     dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
-    document = config_change.new_topics(dialect, time_ms)
+    document = config_change.new_topics(dialect, time_ms) if is_lost else loaded.document
+    version = config_json.data_version(document)
+    time_ms = max(time_ms, 0 if version is None else version.timestamp)
     document = config_change.with_topics(document, topics, dialect, time_ms)
     if not store.written_by.is_known:  # the file would show the assumed version as a fact from now on
         document = config_change.without_dialect(document)
@@ -105,9 +113,32 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     is_there = data is not None or (made is not None and TOPICS in made.ignored)
     kind: ActionKind = "replace" if is_there else "create"
     yield Action(
-        kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON,
-        "CF06" if source == "none" else "CF02", {"topics": len(topics)}, content,
+        kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON if is_lost else _added(topics, found.messages),
+        _CODES.get(loaded.source, "CF03"), {"topics": len(topics)}, content,
     )  # fmt: skip
+
+
+def _lacking(
+    store: Store, found: Rebuild, document: config_change.Document, topics: Mapping[str, TopicConfig]
+) -> dict[str, TopicConfig]:
+    """Those of `topics` that have messages, but that topics.json, if it can be understood, lacks."""
+    try:
+        known = config_json.topics(document)
+        config_json.data_version(document)
+    except FormatError:
+        return {}
+    return {
+        name: topic
+        for name, topic in topics.items()
+        if found.messages.get(name) and lacks_topic(store.layout, known, name)
+    }
+
+
+def _added(topics: Collection[str], messages: Mapping[str, int]) -> str:
+    are, have = ("1 topic is", "has") if len(topics) == 1 else (f"{len(topics)} topics are", "have")
+    count = sum(messages[topic] for topic in topics)
+    having = f"{have} {count} message{'s'[count == 1 :]}"
+    return f"{are} added that {having}, with the numbers of queues that log and queues show"
 
 
 def topics_of(
@@ -116,10 +147,7 @@ def topics_of(
     """The topics of these queues by name, without those that a broker creates itself and light queues."""
     counts: dict[str, int] = {}
     for topic, queue_id in queues:
-        is_light = (topic, queue_id) in light or topic.startswith(LIGHT_PREFIX)
-        if is_light or is_system_topic(topic) or not _NAME.fullmatch(topic):
-            continue
-        if 0 <= queue_id < QUEUES_MAX:
+        if needs_entry(topic) and (topic, queue_id) not in light and 0 <= queue_id < QUEUES_MAX:
             counts[topic] = max(counts.get(topic, 0), queue_id + 1)
     return {
         topic: TopicConfig(

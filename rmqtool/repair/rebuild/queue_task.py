@@ -194,12 +194,12 @@ def missing_queues(survey: Survey) -> list[Key]:
 
 
 def is_deleted(survey: Survey, key: Key) -> bool:
-    """Whether topics.json can be read and does not know the queue's topic any more.
+    """Whether the queue's topic was deleted: topics.json can be read and lacks it, and it has no queues.
 
     A broker knows its own topics and light queues without it, and makes the queues of all records that its
     start after a crash dispatches; a topic that was made just before the crash may not have been saved.
     """
-    if not survey.context.lacks_topic(key[0]) or key in survey.queues.light or is_system_topic(key[0]):
+    if not survey.context.is_deleted(key[0]) or key in survey.queues.light or is_system_topic(key[0]):
         return False
     start = survey.dispatched_from
     return start is None or survey.queues.spans.queues[key].end <= start

@@ -286,8 +286,8 @@ class TestHistory:
         write_keys(root, stored)
         write_state(root, stored[6:])
         found = only(findings_of(root))
-        assert (found.problem.code, found.problem.severity) == ("CF03", "note")
-        assert found.detail == {"topic": "Gone", "records": 6}
+        assert (found.problem.code, found.problem.severity) == ("CF12", "note")
+        assert found.detail == {"topics": 1, "records": 6, "names": ["Gone"]}
 
     def test_zombie_tail(self, tmp_path: Path) -> None:
         """Behind the newest record lie older ones of the same queue, which a truncation left."""

@@ -275,6 +275,25 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     assert "config/timercheck" in paths  # it was lost with the folder
 
 
+def test_topics_that_topics_json_lacks_are_said(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sound as the log is, a start is not all well: nobody is served these messages."""
+    root = store_copy("bad_cf03_topic_unknown")
+    lacks = "1 topic with 121 messages is not in topics.json: pubipv6B"
+    served = "But topics that topics.json lacks are served to nobody until they are created again (CF03)."
+    for command, *options in (("verify",), ("doctor", "--no-host", "--format", "text"), ("recover",)):
+        code, out, err = run(capsys, command, root, *options)
+        said = " ".join((out + err).split())
+        assert code == 1 and f"loses no message. {served}" in said
+        assert (lacks in said) == (command != "recover") and f"rmqtool recover {root}" in said
+    assert "1 topic is added that has 121 messages" in said
+    _, out, _ = run(capsys, "info", root, "--format", "json")
+    assert [(row["problem"], row["message"]) for row in json.loads(out)["problems"]] == [("CF03", lacks)]
+    assert run(capsys, "recover", root, "--apply")[0] == 0
+    assert run(capsys, "verify", root)[0] == 0 and run(capsys, "recover", root)[0] == 0
+
+
 def test_no_group_is_not_no_lag(
     cases: Library, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.errors import UnwritableError
 from rmqtool.formats import config_json
+from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from rmqtool.repair.rebuild.run import Request
 from rmqtool.storage import durable as disk
@@ -358,6 +359,51 @@ def test_lost_topics_come_from_the_log(store: Path, capsys: pytest.CaptureFixtur
     assert run(capsys, store)[0] == 0
 
 
+def lose_topics(root: Path, lost: Callable[[str], bool]) -> dict[str, config_json.TopicConfig]:
+    """Topics go from topics.json and its .bak, as with the files of another broker; those that stay."""
+    config = root / "config/topics.json"
+    document = config_json.parse(config.read_bytes())
+    table = document["topicConfigTable"]
+    document["topicConfigTable"] = {name: topic for name, topic in table.items() if not lost(name)}
+    for path in (config, config.with_name("topics.json.bak")):
+        path.write_bytes(config_json.dump(document, "5.4"))
+    return topics_of(root)
+
+
+def of_config(root: Path) -> list[Finding]:
+    """What verify says about config files."""
+    with Store.open(root) as opened:
+        return [each for each in verify(opened) if each.problem.code.startswith("CF")]
+
+
+@pytest.mark.parametrize("by", [("rebuild", "--only", "config", "queues"), ("recover",)])
+def test_topics_that_topics_json_lacks_are_added(
+    by: tuple[str, ...], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Batch topics and a topic without one of its queues too; not a topic without queues: it was deleted."""
+    before = topics_of(store)
+    kept = lose_topics(store, lambda name: name.startswith(("pub", "%RETRY%")))
+    shutil.rmtree(store / "consumequeue/pubTopicEight/3")
+    shutil.rmtree(store / "consumequeue/pubTx")
+    (found,) = (each for each in of_config(store) if each.problem.code == "CF03")
+    lacking = set(found.detail["names"])
+    assert {"pubBatchCQ", "pubTopicEight"} <= lacking and not {"pubTx", *kept} & lacking
+    text = f"{len(lacking)} topics with {found.detail['records']} messages"
+    assert found.message.startswith(f"{text} are not in topics.json: pubTopicOne, ")
+    command, *options = by
+    parts = [word for part in options[1:] for word in (options[0], part)]
+    assert main([command, str(store), *parts, "--apply"]) == 0
+    said = f"{len(lacking)} topics are added that have {found.detail['records']} messages"
+    assert said in capsys.readouterr().out
+    after = topics_of(store)
+    assert {name: topic for name, topic in after.items() if name in kept} == kept
+    assert after.keys() - kept.keys() == lacking
+    assert {name for name in lacking if after[name].is_batch} == {"pubBatchCQ"}
+    assert all(1 <= after[name].read_queue_nums <= before[name].read_queue_nums for name in lacking)
+    assert after["pubTopicEight"].write_queue_nums == 8 and queue_files(store)
+    assert [each.problem.code for each in of_config(store)] == ["CF12"] and not problems(store)
+
+
 def test_units_past_the_end_of_the_log_are_said(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are the last sign of lost messages: afterwards nothing shows that there were any."""
     sorted((store / "commitlog").iterdir())[-1].unlink()
@@ -393,14 +439,13 @@ def test_plain_queues_of_a_batch_topic_go(
     assert not problems(store) and not wrong.exists()
 
 
-@pytest.mark.parametrize(("was", "now"), [('"BatchCQ"', '"SimpleCQ"'), ("pubBatchCQ", "pubAnother")])
 def test_a_topic_that_topics_json_does_not_call_a_batch_topic_keeps_its_queues(
-    was: str, now: str, store: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Though its batch queues say otherwise: which of them is right, a person must say."""
     shutil.copytree(store / "consumequeue/pubTopicOne", store / "consumequeue/pubBatchCQ")
     config = store / "config/topics.json"
-    config.write_text(config.read_text().replace(was, now))
+    config.write_text(config.read_text().replace('"BatchCQ"', '"SimpleCQ"'))
     found = [each.path for each in problems(store) if each.problem.code == "CQ18"]
     assert found == ["batchconsumequeue/pubBatchCQ"]
     code, rows, _ = run(capsys, store)
