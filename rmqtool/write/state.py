@@ -107,7 +107,8 @@ def hint_begun(root: Path) -> Iterator[None]:
 
 def hint_on_store(root: Path) -> str:
     """Return the hint on a folder that a new store cannot be made in because it is a store."""
-    if all(path.is_dir() or path.name in ("lock", "abort") for path in root.rglob("*")):
+    left = [path for path in root.rglob("*") if not path.is_dir() and path.suffix != ".tmp"]
+    if all(path.name in ("lock", "abort") for path in left):
         return begun(root)
     return "omit --create to add messages to it, or name a new folder"
 

@@ -113,6 +113,17 @@ def test_a_new_store_is_made_for_sound_rows_only(
     assert len(bodies(store)) == len(GOOD)
 
 
+def test_a_store_that_was_only_begun_is_named(append: Callable[..., Result], tmp_path: Path) -> None:
+    """As an error in its first write leaves it, a temporary file of the configuration among it."""
+    store = tmp_path / "store"
+    for name in ("config", "commitlog", "consumequeue", "index"):
+        (store / name).mkdir(parents=True)
+    (store / "lock").write_bytes(b"lock")
+    (store / "config" / "topics.json.tmp").write_bytes(b"{")
+    again = append(store, "--create", "--input", written(tmp_path / "in.jsonl", GOOD))
+    assert again.code == 4 and f"delete {store} and run it again" in again.err
+
+
 NOTHING = "nothing was stored, and no store was created"
 REFUSED: tuple[tuple[Row, str], ...] = (
     ({"topic": "a b"}, "has characters that no broker takes (MESSAGE_ILLEGAL)"),
