@@ -15,11 +15,12 @@ Source: ConfigManager and its subclasses; spec 01 section 9.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 from rmqtool.errors import FormatError
-from rmqtool.formats.fastjson import Dialect, dump, parse, resolve
+from rmqtool.formats.fastjson import Dialect, dump, parse, resolve, whole_entries
 from rmqtool.formats.parts import GreedyString, Struct
 from rmqtool.lazy_dataclass import dataclass
 
@@ -207,6 +208,15 @@ def topics(document: Any) -> dict[str, TopicConfig]:
         )
         for name, value in _table(document, "topicConfigTable").items()
     }
+
+
+def whole_topics(data: bytes) -> dict[str, TopicConfig]:
+    """The topics that are whole in a topics.json that is cut, by name; without those with wrong values."""
+    found: dict[str, TopicConfig] = {}
+    for name, value in whole_entries(data, "topicConfigTable").items():
+        with suppress(FormatError):
+            found |= topics({"topicConfigTable": {name: value}})
+    return found
 
 
 def subscription_groups(document: Any) -> dict[str, SubscriptionGroup]:

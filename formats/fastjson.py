@@ -19,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 from rmqtool.errors import FormatError
@@ -86,6 +87,19 @@ def by_tokens(text: str) -> Any:
         if not builder.take(kind, token):
             raise FormatError(f"JSON: unexpected {token[:20]!r} at character {position}")
     return builder.document()
+
+
+def whole_entries(data: bytes, name: str) -> dict[str | int, Any]:
+    """The entries of the object `name` that are whole in a text that is cut, or goes on with other bytes."""
+    builder = _Builder()
+    with suppress(FormatError):
+        for kind, token, _ in _tokens(java_utf8_decode(data[:SIZE_LIMIT]).removeprefix("\ufeff")):
+            if not builder.take(kind, token):
+                break
+    table = builder.root.get(name) if isinstance(builder.root, dict) else None
+    if not isinstance(table, dict):
+        return {}
+    return {key: value for key, value in table.items() if all(value is not each for each in builder.stack)}
 
 
 def _standard(text: str) -> Any:

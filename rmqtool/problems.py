@@ -325,7 +325,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF05", "delay offset beyond queue", "warning", "the offset of a delay level is outside its queue",
             "moves it into the range of the queue at the next start", _MOVE_OFFSET, "ScheduleMessageService#correctDelayOffset"),
     Problem("CF06", "topics missing", "warning", "topics.json and its .bak are missing",
-            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from the log, without topics that have no messages; it is better to " + _COPY + ", while the broker is stopped",
+            "serves no topic until it is created again; 5.x does not load batch queues", "rmqtool recover STORE: makes topics.json again from what is left of it and from the log, without other topics that have no messages; it is better to " + _COPY + ", while the broker is stopped",
             "TopicConfigManager#decode"),
     Problem("CF07", "delay offsets missing", "warning", "delayOffset.json is lost, and its .bak too, or the .bak is older than the log: messages that were delivered would be due again",
             "delivers every stored delayed message again, or those that were delivered since the .bak was written",

@@ -18,6 +18,7 @@ from rmqtool.formats.index import Header
 from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.read.lost_config import what_happened_to
 from rmqtool.storage.config_files import TOPICS, read_config
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
@@ -168,15 +169,13 @@ def load(
 
 def _wrong_type_text(layout: StoreLayout) -> str:
     expects = "so the broker expects consume queues for this topic, not batch queues"
-    if not {TOPICS, f"{TOPICS}.bak"} & layout.config.keys():
-        return f"{TOPICS} is missing, {expects}"
     folder = layout.config_folder
     try:
         has_content = folder is not None and read_config(folder, TOPICS).source != "none"
     except InputError:  # a finding of its own
         has_content = False
     if not has_content:
-        return f"{TOPICS} is empty or cannot be parsed, {expects}"
+        return f"{what_happened_to(layout, TOPICS)}, {expects}"
     return f"{TOPICS} gives this topic queues of the other type (queue.type)"
 
 

@@ -364,7 +364,14 @@ def how_lost(layout: StoreLayout, name: str) -> str:
 
 def what_happened_to(layout: StoreLayout, name: str) -> str:
     """Why a broker takes the .bak of a config file, or nothing, as a clause."""
-    return f"{name} {'is empty or cannot be parsed' if name in layout.config else 'is missing'}"
+    folder = layout.config_folder
+    if folder is None or name not in layout.config:
+        return f"{name} is missing"
+    try:
+        is_empty = read_config(folder, name).file_error is None
+    except InputError:  # a finding of its own
+        is_empty = False
+    return f"{name} {'is empty' if is_empty else 'cannot be parsed'}"
 
 
 def _is_of_a_broker(layout: StoreLayout) -> bool:

@@ -2,6 +2,7 @@
 
 A topic of the log gets the number of queues that its highest queue id implies, the least that it can have
 had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics.
+Topics that are whole in a file that is cut, as by a full disk, keep their settings.
 SELF_TEST_TOPIC, which every broker has, is written where the committed offsets are lost too: it shows that a
 broker has used the store, and the loss (CF08) stays a finding after the repair.
 
@@ -33,10 +34,10 @@ _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
 _REASON = "topics and numbers of queues as log and queues show"
 _CODES = {"none": "CF06", "failed": "CF02"}
 _NOT_SHOWN = (
-    "the new topics.json lacks topics without messages; order, permissions and filter type (MULTI_TAG) of"
-    " those that it gets are the defaults, because neither log nor queues show them. A copy of the old file,"
-    " from a backup, the old host or a slave, is better; without one, compare the new file with your notes,"
-    " and create missing topics before their producers start"
+    "the new topics.json lacks {}topics without messages; order, permissions and filter type (MULTI_TAG) of"
+    " {} are the defaults, because neither log nor queues show them. A copy of the old file, from a backup,"
+    " the old host or a slave, is better; without one, compare the new file with your notes, and create missing"
+    " topics before their producers start"
 )
 
 
@@ -59,7 +60,16 @@ def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str
     made = {each.path for each in topics}  # it includes the .bak
     in_database = store.layout.rocksdb_config is not None
     others = [] if in_database else [each for each in _from_bak(store) if each.path not in made]
-    return [*others, *topics], [f"{each.problem} {_NOT_SHOWN}" for each in topics]
+    return [*others, *topics], [f"{each.problem} {_not_shown(each.detail['kept'])}" for each in topics]
+
+
+def _not_shown(kept: int) -> str:
+    """What a new topics.json lacks, with `kept` topics of the old one."""
+    if not kept:
+        return _NOT_SHOWN.format("", "those that it gets")
+    what = "1 topic is" if kept == 1 else f"{kept} topics are"
+    lacks = _NOT_SHOWN.format("other ", "the others")
+    return f"{what} as the part of the old file shows that can be read; {lacks}"
 
 
 def can_write_topics(layout: StoreLayout) -> bool:
@@ -90,17 +100,21 @@ def _content(store: Store, name: str) -> bytes | None:
 
 
 def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
-    data = _content(store, TOPICS)
-    loaded = config_json.load_with_bak(data, _content(store, f"{TOPICS}.bak"))
+    data, bak = _content(store, TOPICS), _content(store, f"{TOPICS}.bak")
+    loaded = config_json.load_with_bak(data, bak)
     is_lost = loaded.source not in ("file", "bak")
     topics = topics_of(found.queue_ends, found.batch_topics, found.light)
     if not is_lost:
         topics = _lacking(store, found, loaded.document, topics)
     if not topics:
         return
-    of_config = lost_config(store.layout, dict.fromkeys(topics, 1)) if is_lost else ()
-    if any(each.problem.code == "CF08" for each in of_config):
-        topics[_OF_ALL_BROKERS.name] = _OF_ALL_BROKERS
+    kept: dict[str, TopicConfig] = {}
+    if is_lost:
+        kept = config_json.whole_topics(bak or b"") | config_json.whole_topics(data or b"")
+        topics |= kept
+        of_config = lost_config(store.layout, dict.fromkeys(topics, 1))
+        if any(each.problem.code == "CF08" for each in of_config):
+            topics.setdefault(_OF_ALL_BROKERS.name, _OF_ALL_BROKERS)
     dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
     document = config_change.new_topics(dialect, time_ms) if is_lost else loaded.document
     version = config_json.data_version(document)
@@ -112,9 +126,12 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     made = store.layout.rocksdb_config
     is_there = data is not None or (made is not None and TOPICS in made.ignored)
     kind: ActionKind = "replace" if is_there else "create"
+    reason = _added(topics, found.messages)
+    if is_lost:
+        reason = f"{f'what is left of {len(kept)} topics in the old file; other ' if kept else ''}{_REASON}"
     yield Action(
-        kind, f"{FOLDER}/{TOPICS}", 0, len(content), _REASON if is_lost else _added(topics, found.messages),
-        _CODES.get(loaded.source, "CF03"), {"topics": len(topics)}, content,
+        kind, f"{FOLDER}/{TOPICS}", 0, len(content), reason, _CODES.get(loaded.source, "CF03"),
+        {"topics": len(topics), "kept": len(kept)}, content,
     )  # fmt: skip
 
 

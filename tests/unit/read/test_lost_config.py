@@ -89,11 +89,11 @@ def test_topics_without_content_give_no_queues_of_another_type(
 ) -> None:
     root = store_copy("ok_540_clean")
     lose(root, "topics")
-    for content in ("", "{"):
+    for content, how in (("", "is empty"), ("{", "cannot be parsed")):
         (root / "config/topics.json").write_text(content)
         main(["doctor", str(root), "--json"])
         out = capsys.readouterr().out
-        assert "topics.json is empty or cannot be parsed, so the broker expects consume queues" in out
+        assert f"topics.json {how}, so the broker expects consume queues" in out
         assert "queue.type" not in out
 
 
@@ -132,9 +132,9 @@ def test_files_of_a_broker(name: str, store_copy: StoreCopy, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("file", "bak", "how"),
     [
-        (b"", None, "is empty or cannot be parsed, and has no .bak"),
-        (bytes(200), None, "is empty or cannot be parsed, and has no .bak"),
-        (b"", b"", "is empty or cannot be parsed, and its .bak is empty"),
+        (b"", None, "is empty, and has no .bak"),
+        (bytes(200), None, "cannot be parsed, and has no .bak"),
+        (b"", b"", "is empty, and its .bak is empty"),
         (None, b"", "is missing, and its .bak is empty"),
     ],
 )

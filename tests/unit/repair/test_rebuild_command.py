@@ -404,6 +404,47 @@ def test_topics_that_topics_json_lacks_are_added(
     assert [each.problem.code for each in of_config(store)] == ["CF12"] and not problems(store)
 
 
+@pytest.mark.parametrize("in_bak", [False, True])
+def test_topics_of_a_cut_file_keep_their_settings(
+    in_bak: bool, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are whole, also without messages; of the others what log and queues show."""
+    config, before = store / "config", topics_of(store)
+    text = (config / "topics.json").read_bytes()
+    (config / "topics.json.bak").unlink(missing_ok=True)
+    (config / "topics.json").write_bytes(b"")
+    cut = config / ("topics.json.bak" if in_bak else "topics.json")
+    cut.write_bytes(text[: len(text) // 2])
+    if in_bak:
+        (config / "topics.json").write_bytes(text[: len(text) // 3] + bytes(100))
+    kept = config_json.whole_topics(cut.read_bytes())
+    assert 10 < len(kept) < len(before) and kept.items() <= before.items()
+    assert kept["pubOrder"].order and kept["pubMultiTag"].topic_filter_type == "MULTI_TAG"
+    _, rows, err = run(capsys, store)
+    (row,) = [row for row in rows if row["path"] == "config/topics.json"]
+    assert row["problem"] == ("CF02" if in_bak else "CF06") and row["detail"]["kept"] == len(kept)
+    assert f"{len(kept)} topics are as the part of the old file shows that can be read; the new" in err
+    run(capsys, store, "--apply")
+    assert run(capsys, store)[0] == 0
+    after = topics_of(store)
+    assert kept.items() <= after.items() and after.keys() - kept.keys()
+
+
+def test_a_cut_text_ends_at_its_last_whole_topic() -> None:
+    """Wherever it is cut; other objects of the text, and entries with wrong values, are no topics."""
+    table = {"a": {"perm": 4}, "b": {"perm": "x"}, "c": {"order": True, "attributes": {"k": "v"}}, "d": {}}
+    text = json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": table}).encode()
+    ends = {name: text.index(b"}", text.index(b'"%s": {' % name)) + 1 for name in (b"a", b"d")}
+    ends[b"c"] = text.index(b"}}") + 2
+    for length in range(len(text) + 1):
+        whole = [name.decode() for name in (b"a", b"c", b"d") if ends[name] <= length]
+        for more in (b"", bytes(9), b"]"):
+            assert list(config_json.whole_topics(text[:length] + more)) == whole
+    assert config_json.whole_topics(text)["a"].perm == 4
+    for text in (b"", b"[1", b'{"topicConfigTable":[', b'{"topicConfigTable":{"a":5,', b"\xff{"):
+        assert config_json.whole_topics(text) == {}
+
+
 def test_units_past_the_end_of_the_log_are_said(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are the last sign of lost messages: afterwards nothing shows that there were any."""
     sorted((store / "commitlog").iterdir())[-1].unlink()
