@@ -24,7 +24,8 @@ LOST_SHOWN = 20
 _CHANGES_SHOWN = 10
 _QUEUES_SHOWN = 10
 _LOST_COLUMNS = (
-    "topic", "queue_id", "queue_offset", "messages", "physical_offset", "size", "from_time", "until_time"
+    "topic", "queue_id", "queue_offset", "messages", "physical_offset", "size", "place", "from_time",
+    "until_time",
 )  # fmt: skip
 _LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_physical_offset", "from_time", "until_time")
 _READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
@@ -33,7 +34,9 @@ _REMAINS_COLUMNS = (
 )  # fmt: skip
 _REMAINS_ALWAYS = ("physical_offset", "topic", "queue_id", "queue_offset")
 _SAVED_SHOWN = 3
-_LOST_IF_KNOWN = ("queue_id", "queue_offset", "queues", "messages", "places", "from_time", "until_time")
+_LOST_IF_KNOWN = (
+    "queue_id", "queue_offset", "queues", "messages", "place", "places", "from_time", "until_time"
+)  # fmt: skip
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 _EACH = "--all shows each lost message, with queue and offsets"
 
@@ -361,7 +364,8 @@ def _lost_lines(
 def _lost_rows(lost: Sequence[Row]) -> list[Row]:
     """Return a row for each lost message, or for several of one queue with consecutive queue offsets.
 
-    `messages` is None in all if each row is one message.
+    `messages` is None in all if each row is one message. `place` is None where physical offset and size are
+    certain.
     """
     is_single = all(each["count"] == 1 for each in lost)
     return [
@@ -369,11 +373,19 @@ def _lost_rows(lost: Sequence[Row]) -> list[Row]:
             "topic": each["topic"] if each["count"] else "(unknown)",
             **{name: each[name] for name in ("queue_id", "queue_offset", "physical_offset", "size")},
             "messages": None if is_single else each["count"] or None,
+            "place": "guessed" if _is_guess(each) else None,
             "from_time": each.get("stored_after_time"),
             "until_time": each.get("stored_before_time"),
         }
         for each in lost
     ]
+
+
+def _is_guess(lost: Row) -> bool:
+    """Return whether nothing shows where a lost record began: then it got a share of the hole."""
+    left = lost["remains"]
+    is_end = lost["known_from"] == "end" and (left is None or left["body_length"] is None)
+    return is_end or lost["known_from"] == "gap"
 
 
 def _readable_lines(found: Row, save: str | None, explain: str | None, *, everything: bool) -> Iterator[str]:

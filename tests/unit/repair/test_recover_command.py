@@ -413,7 +413,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "refusals": [{"reason": "n", "needs": None}],
             "applied": None, "incomplete": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
-                      "count": 1, "fate": "filled", "delivered": 0, "status": None,
+                      "count": 1, "fate": "filled", "known_from": "unit", "delivered": 0, "status": None,
                       "keys": None, "uniq_key": None, "remains": None,
                       "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
         },

@@ -167,6 +167,26 @@ def test_each_place_holds_a_record(tmp_path: Path) -> None:
     assert [one.sure for one in result.lost] == [False, True, False]
 
 
+@pytest.mark.parametrize("has_units", [True, False])
+def test_a_place_that_is_guessed_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, has_units: bool
+) -> None:
+    """Three lost records share a hole: only units, or what is left of one, say where each began."""
+    monkeypatch.setenv("COLUMNS", "200")
+    root = tmp_path / "store"
+    stored = made(root, keyed(60))
+    if not has_units:
+        shutil.rmtree(root / "consumequeue")
+    start = topic_at(stored[5])
+    overwrite(root, start, bytes(stored[8].physical_offset - start))
+    main(["recover", str(root), "--format", "text"])
+    lines = capsys.readouterr().out.splitlines()
+    marked = [int(line.split()[3]) for line in lines if " guessed " in line]
+    assert stored[5].physical_offset not in marked and len(marked) == (0 if has_units else 2)
+    (columns,) = [line for line in lines if line.startswith("topic ") and " size " in line]
+    assert (" place " in columns) is not has_units
+
+
 @pytest.mark.parametrize("kind", ["zeros", "noise", "text"])
 def test_nothing_is_invented(
     tmp_path: Path, stored: list[Message], capsys: pytest.CaptureFixture[str], kind: str
