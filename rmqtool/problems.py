@@ -105,8 +105,11 @@ _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
 _LOAD_FAILS = "does not start: load fails"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
 _COMPACT_AGAIN = (
-    "while the commit log still has all messages of the topic, delete compaction/ when the broker is stopped: it"
-    " compacts the topic again"
+    "while the commit log still has all messages of the topic and the broker is stopped, delete compaction/ and"
+    " checkpoint, and create an empty file abort: the next start dispatches the log again, and the broker compacts"
+    " the topic again; without these three steps consumers get no message of the topic, or only some; 5.4 reads"
+    " only the newest 10 files of the log (commitLogRecoverMaxNum: set it to the number of files); with"
+    " enableControllerMode or duplicationEnable a start without checkpoint dispatches nothing"
 )
 _NUMBER_OF_ITS_UNIT = (
     "rmqtool recover STORE: restores the queue offset from the record's unit if the surrounding records"
