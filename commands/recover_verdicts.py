@@ -21,6 +21,7 @@ from rmqtool.problems import BY_CODE, leaves_ledger
 from rmqtool.terminal import counted, shortened
 
 OFFSETS_LOST = "CF08"
+OFFSETS_OLD = "CF13"
 
 
 def offsets_lost_sentence(texts: Iterable[str]) -> str:
@@ -83,7 +84,7 @@ def of_recover(found: Row) -> list[str]:
         offsets_lost=offsets_lost_sentence(found["warnings"]),
         is_said=found["config_lost"],
         timer=_timer_text(found),
-        codes=[code for code in codes if code != "CF07"],  # the predictions say what that costs
+        codes=[code for code in (*codes, *_old_offsets(found)) if code != "CF07"],  # predictions say its cost
     )
     if ledger_is_damaged(found):
         sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
@@ -92,6 +93,11 @@ def of_recover(found: Row) -> list[str]:
     sentences += _plan_sentences(found)
     sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
+
+
+def _old_offsets(found: Row) -> Iterator[str]:
+    """Yield the code of a warning that committed offsets are old, if there is one."""
+    yield from {each[:4] for each in found["warnings"]} & {OFFSETS_OLD}
 
 
 def _timer_text(found: Row) -> str:
@@ -129,7 +135,7 @@ def start_sentences(
 
     `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
     `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs. `codes` are
-    those of what was found: CF03, CF06 and CF07 cost something at a start.
+    those of what was found: CF03, CF06, CF07 and CF13 cost something at a start.
     """
     brokers: dict[str, list[str]] = {}
     codes = set(codes)
@@ -144,7 +150,7 @@ def start_sentences(
     safe = brokers.pop("", [])
     if safe:
         what = "nothing more" if more else "nothing"
-        if offsets_lost or timer or lacks_topics:
+        if offsets_lost or timer or lacks_topics or OFFSETS_OLD in codes:
             what = "no more messages" if more else "no message"
         yield f"A start of {listed(safe, word='or')} loses {what}."
     else:
@@ -154,6 +160,9 @@ def start_sentences(
     yield from _config_cures(predictions)
     if offsets_lost and not is_said:
         yield f"But {offsets_lost[0].lower()}{offsets_lost[1:]}" if safe else offsets_lost
+    if OFFSETS_OLD in codes:
+        text = f"committed offsets are old ({OFFSETS_OLD}): groups receive messages again, or skip some"
+        yield f"But {text}." if safe else f"{text.capitalize()}."
     if lacks_topics:
         text = "topics that topics.json lacks are served to nobody until they are created again (CF03)"
         yield f"But {text}." if safe else f"{text.capitalize()}."

@@ -326,6 +326,10 @@ group then receives. Add `--topic TOPIC` for each other topic that it consumes. 
 - 7. `rmqtool verify STORE` names the groups that still have no offset (CF08); leave those that never
 consumed. Start the broker, then the consumers.
 
+If only consumerOffset.json is lost, a broker reads its .bak, and recover makes the file of it. Its offsets
+are older, and a group may be missing in it: doctor says so, before and after recover (CF13). Run step 5 for
+each group that must not receive messages again, or that has no offset.
+
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.
 

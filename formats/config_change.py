@@ -30,6 +30,10 @@ OFFSETS_SET_BACK = "rmqtoolOffsetsSetBack"
 """A field of consumerOffset.json: rmqtool has set offsets back, so its .bak has larger ones on purpose.
 
 A broker ignores it, and writes the file without it."""
+OFFSETS_OLD = "rmqtoolOffsetsOld"
+"""A field of consumerOffset.json: it was lost, and rmqtool has made it from its .bak, which is older.
+
+A broker ignores it, and writes the file without it."""
 DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32), as the offsets of one group in one topic
 
 
@@ -136,7 +140,7 @@ def with_consumer_offsets(
     )
     table = put_all(table, new, OFFSET_BUCKETS)
     if not is_known:
-        table = {name: {str(key): value for key, value in each.items()} for name, each in table.items()}
+        table = _quoted(table)
     changed = _with(document, "offsetTable", table)
     if are_lost:
         changed = _with(changed, OFFSETS_LOST, True)
@@ -151,6 +155,22 @@ def with_consumer_offsets(
 def with_offsets_set_back(document: Document) -> Document:
     """consumerOffset.json with the note that rmqtool has set offsets back (`OFFSETS_SET_BACK`)."""
     return _with(document, OFFSETS_SET_BACK, True)
+
+
+def with_old_offsets(document: Document, *, is_known: bool) -> Document:
+    """consumerOffset.json with the note that its offsets are those of its older .bak (`OFFSETS_OLD`).
+
+    `is_known`: see `with_consumer_offsets`.
+    """
+    changed = (
+        document if is_known else _with(document, "offsetTable", _quoted(_table(document, "offsetTable")))
+    )
+    return _with(changed, OFFSETS_OLD, True)
+
+
+def _quoted(table: Document) -> Document:
+    """The offsets by topic and group, with queue ids as texts."""
+    return {name: {str(key): value for key, value in each.items()} for name, each in table.items()}
 
 
 def with_next_version(document: Document, dialect: Dialect, now_ms: int, *, changes: int = 1) -> Document:

@@ -37,8 +37,9 @@ retryQueueNums, retryMaxTimes and more; on 5.x forbiddenTable.
 
 consumerOffset.json: offsetTable, by topic@group and queue id: the next queue offset to consume. On 5.x
 dataVersion and groupTopicMap, which is never read. rmqtool reset-offset adds rmqtoolOffsetsLost if offsets
-were lost before, and rmqtoolOffsetsSetBack if it sets offsets back, as rmqtool recover does; a broker ignores
-these fields, and writes the file without them.
+were lost before, and rmqtoolOffsetsSetBack if it sets offsets back, as rmqtool recover does, which adds
+rmqtoolOffsetsOld if it makes the file from its .bak; a broker ignores these fields, and writes the file
+without them.
 
 delayOffset.json: offsetTable, by delay level from 1: the next offset to deliver in queue level - 1 of
 SCHEDULE_TOPIC_XXXX. On 5.x dataVersion.

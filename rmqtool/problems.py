@@ -93,7 +93,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return worst_exit_code(*(finding.problem.exit_code for finding in findings))
 
 
-OF_CONFIG_PAGE = frozenset({"CF07", "CF08", "CF09"})
+OF_CONFIG_PAGE = frozenset({"CF07", "CF08", "CF09", "CF13"})
 """Lost config files: rmqtool-recovery(7) has a section with the steps."""
 _WITH_SUBJECT = ("if ", "a start ", "another ", "4.x ", "5.x ")
 _LOG_STOP = (
@@ -349,6 +349,10 @@ PROBLEMS: tuple[Problem, ...] = (
             "ConfigManager#persist, ConsumerOffsetManager#queryOffset"),
     Problem("CF12", "topics deleted", "note", "the log has messages of topics that are not in topics.json and have no queues, as after a deletion",
             "does not serve them", None, "AdminBrokerProcessor#deleteTopic"),
+    Problem("CF13", "old offsets", "warning", "the committed offsets are those of the older consumerOffset.json.bak, because the file was lost",
+            "starts; groups receive again what they consumed since, and those without an offset begin at their consumeFromWhere",
+            "if a group must not receive messages again, or has no offset, set its offsets with rmqtool reset-offset before a broker starts; rmqtool help recovery has the steps",
+            "ConfigManager#load, ConsumerOffsetManager#queryOffset"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
-from rmqtool.formats import config_json
-from rmqtool.formats.config_change import OFFSETS_LOST
+from rmqtool.formats import checkpoint, config_json
+from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD
 from rmqtool.message.system_topics import (
     BUILT_IN_GROUPS,
     DLQ_PREFIX,
@@ -42,8 +43,12 @@ from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES, DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import head_of
+from rmqtool.times import format_duration
 
 CONSUMER_OFFSETS = "consumerOffset.json"
+_PERSISTED_MS = 10_000  # a broker that runs makes the .bak anew every five seconds
 _NAMED = 3  # groups or topics that a finding names
 _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
 """The databases of a configuration in RocksDB (v1), in config/."""
@@ -66,16 +71,19 @@ def is_group_of_brokers(group: str) -> bool:
     return group in BUILT_IN_GROUPS or group.startswith(("CID_RMQ_SYS_", "CID_ONSAPI_"))
 
 
-def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:
-    """CF07 to CF10: what is lost with its .bak though the store must have had it, or is replaced.
+def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool = False) -> Iterator[Finding]:
+    """CF07 to CF10, CF13: what is lost though the store must have had it, or is replaced.
 
     Args:
         layout: of a store.
         messages: how many there are, by topic.
+        live: whether a broker runs, which may just be writing a file that has a .bak.
     """
     if not has_config(layout):
         return
     yield from _replaced_offsets(layout)
+    if not live:
+        yield from _old_offsets(layout, messages)
     if without := groups_without_offsets(layout, messages):
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
         repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
@@ -220,6 +228,40 @@ def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[s
     except InputError:  # a finding of its own
         return []
     return sorted(known_groups(layout, topics) - have, key=by_length)
+
+
+def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding]:
+    """CF13: the offsets are those of the .bak, which a broker reads, or recover has put in their place."""
+    folder, bak = layout.config_folder, layout.config.get(f"{CONSUMER_OFFSETS}.bak")
+    if folder is None or layout.rocksdb_config is not None:
+        return
+    try:
+        loaded = read_config(folder, CONSUMER_OFFSETS)
+        have = {group for _, group in config_json.consumer_offsets(loaded.document)}
+    except InputError:  # a finding of its own
+        return
+    if loaded.source != "bak" and loaded.document.get(OFFSETS_OLD) is not True:
+        return
+    names = sorted(known_groups(layout, topics) - have, key=by_length)
+    older_ms = 0 if bak is None else _older_ms(layout, bak)
+    found = finding("CF13", f"config/{CONSUMER_OFFSETS}", groups=len(names), names=names, older_ms=older_ms)
+    text = found.problem.message
+    if older_ms > _PERSISTED_MS:
+        text += f", written {format_duration(older_ms)} before the last message"
+    if names:
+        groups = f"{len(names)} known group{'s have' if len(names) > 1 else ' has'}"
+        text += f"; {groups} no offset in it: {_named([*map(cut_name, names)])}"
+    yield replace(found, message=text)
+
+
+def _older_ms(layout: StoreLayout, path: Path) -> int:
+    """How long before the last message of the checkpoint a file was written; 0 if that is not known."""
+    status = Listing().status(path)
+    data = b"" if layout.checkpoint is None else head_of(layout.checkpoint, checkpoint.FILE_SIZE)
+    if status is None or not data:
+        return 0
+    last_ms = checkpoint.decode(data.ljust(checkpoint.FILE_SIZE, b"\0")).physic_msg_timestamp
+    return max(last_ms - int(status.st_mtime * 1000), 0)
 
 
 def still_lost(groups: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
     yield from unreadable_config(store.layout)
     yield from lost_topics(store.layout, len(messages))
     yield from unknown_topics(store.layout, messages)
-    yield from lost_config(store.layout, messages)
+    yield from lost_config(store.layout, messages, live=store.live)
 
 
 def _any_path(store: Store) -> str:

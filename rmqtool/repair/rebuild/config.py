@@ -12,13 +12,21 @@ Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import CONFIG_LIMIT
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
-from rmqtool.read.lost_config import database_of, has_config, lacks_topic, lost_config, needs_entry
+from rmqtool.read.lost_config import (
+    CONSUMER_OFFSETS,
+    database_of,
+    has_config,
+    lacks_topic,
+    lost_config,
+    needs_entry,
+)
 from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import CONFIG_FILES, FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
@@ -86,6 +94,11 @@ def _from_bak(store: Store) -> Iterator[Action]:
             continue
         kind: ActionKind = "create" if data is None else "replace"
         reason = "the file is missing or cannot be read; a broker loads its .bak, which is copied"
+        if name == CONSUMER_OFFSETS:  # else nothing would show any more that the offsets are old
+            document = config_json.load_with_bak(None, bak).document
+            with suppress(FormatError):
+                document = config_change.with_old_offsets(document, is_known=store.written_by.is_known)
+            bak = config_json.dump(document, store.profile.name)
         yield Action(kind, f"{FOLDER}/{name}", 0, len(bak), reason, "CF01", {}, bak)
 
 

@@ -82,6 +82,9 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
             if loaded.source == "none":
                 continue
             changes, document = moved(loaded.document, after)
+            if name == CONSUMER_OFFSETS and loaded.source == "bak":
+                is_known = store.written_by.is_known
+                document = config_change.with_old_offsets(document, is_known=is_known)
             if changes and in_rocksdb:
                 warnings.append(_in_rocksdb(changes))
             elif changes:

@@ -687,11 +687,11 @@ def lose_files(root: Path, *names: str) -> None:
 
 
 def lose_but_bak(root: Path) -> None:
-    """consumerOffset.json is lost, and topics.json cannot be parsed: both have a .bak."""
-    for name in ("consumerOffset.json", "topics.json"):
+    """delayOffset.json is lost, and topics.json cannot be parsed: both have a .bak."""
+    for name in ("delayOffset.json", "topics.json"):
         path = root / "config" / name
         shutil.copy(path, f"{path}.bak")
-        path.unlink() if name.startswith("consumer") else path.write_text("{")
+        path.unlink() if name.startswith("delay") else path.write_text("{")
 
 
 def lose_topics(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.formats import config_json
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
 from tests.support.stores import Library
@@ -273,6 +275,34 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     made = {"config/topics.json", "config/delayOffset.json"}
     assert {path for path in paths if "timer" not in path} == made
     assert "config/timercheck" in paths  # it was lost with the folder
+
+
+def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the .bak costs is said: its age, and the groups that it lacks; when recover has copied it, too."""
+    root = store_copy("ok_533_clean")
+    config = root / "config/consumerOffset.json"
+    document = config_json.parse(config.read_bytes())
+    table = document["offsetTable"]
+    document["offsetTable"] = {name: each for name, each in table.items() if "pub_group_tag" not in str(name)}
+    bak = config.with_name("consumerOffset.json.bak")
+    bak.write_bytes(config_json.dump(document, "5.3"))
+    os.utime(bak, (0, 0))
+    config.unlink()
+    expected = config_json.parse(bak.read_bytes())["offsetTable"]
+    for is_applied in (False, True):
+        _, out, _ = run(capsys, "verify", root, "--json")
+        (found,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF13"]
+        assert "pub_group_tag" in found["detail"]["names"] and found["detail"]["older_ms"] > 10**12
+        assert ".bak, because the file was lost, written 20" in found["message"]
+        assert "no offset in it: pub_group_tag, " in found["message"] and "reset-offset" in found["repair"]
+        for command in (("verify",), ("doctor", "--no-host", "--format", "text"), ("recover",)):
+            code, out, err = run(capsys, *command, root)
+            said = " ".join((out + err).split())
+            assert code == 1 and (is_applied or "no message. But committed offsets are old (CF13)" in said)
+            assert "Nothing wrong" not in said and "CF13" in said
+        assert run(capsys, "recover", root, "--apply")[0] == 0
+        assert config_json.parse(config.read_bytes())["offsetTable"] == expected
+    assert b'"rmqtoolOffsetsOld":true' in config.read_bytes()
 
 
 def test_topics_that_topics_json_lacks_are_said(
