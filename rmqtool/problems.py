@@ -312,7 +312,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CP08", "wrong type", "error", "an entry does not have the type that its name implies, for example a pipe instead of a file",
             "fails when it opens the entry", "move it away", "DefaultMessageStore#load"),
     # config
-    Problem("CF01", "config unreadable, .bak good", "warning", "the config file is missing or cannot be read, but its .bak can",
+    Problem("CF01", "config unreadable, .bak good", "warning", "the config file is missing, empty or cannot be parsed; its .bak can be read",
             "loads the .bak", "rmqtool recover STORE: copies the .bak over it", "ConfigManager#load"),
     Problem("CF02", "config unreadable", "error", "neither the config file nor its .bak can be read",
             "does not start; if the .bak is missing or empty, starts without the content of the file",

@@ -152,8 +152,16 @@ class ConfigCheck:
         if loaded.source in ("file", "bak"):
             self.documents[name] = loaded.document
         if loaded.source == "bak":
-            reason = loaded.file_error or ("empty" if parts[0] is not None else "missing")
-            return [finding("CF01", path, reason=reason)]
+            path = self.context.name(listed.parent / name)
+            how = (
+                "is missing" if parts[0] is None else "cannot be parsed" if loaded.file_error else "is empty"
+            )
+            return [
+                replace(
+                    finding("CF01", path, reason=loaded.file_error),
+                    message=f"{name} {how}; its .bak can be read",
+                )
+            ]
         if loaded.source == "failed" or (loaded.source == "none" and parts[0] is not None):
             empty = "empty, and has no .bak" if parts[1] is None else "empty, and so is the .bak"
             reason = loaded.bak_error or loaded.file_error or empty

@@ -292,6 +292,12 @@ def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.
     for is_applied in (False, True):
         _, out, _ = run(capsys, "verify", root, "--json")
         (found,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF13"]
+        lost = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF01"]
+        assert [(row["path"], row["message"]) for row in lost] == (
+            []
+            if is_applied
+            else [("config/consumerOffset.json", f"{config.name} is missing; its .bak can be read")]
+        )
         assert "pub_group_tag" in found["detail"]["names"] and found["detail"]["older_ms"] > 10**12
         assert ".bak, because the file was lost, written 20" in found["message"]
         assert "no offset in it: pub_group_tag, " in found["message"] and "reset-offset" in found["repair"]
