@@ -79,9 +79,11 @@ def reset_offset(
     that has no offset in a topic yet gets one only if the group and the topic are both named without
     wildcards. Do that when the committed offsets are lost: name each group with its topics. --group '*'
     then prints a command for each group whose retry messages show what it consumes, and names the groups
-    for which nothing shows it. The retry topic of a group without any offset is reset too. If
-    consumerOffset.json is lost, the command writes a new one, which records that the offsets of all other
-    groups are lost. Until a broker starts, verify and doctor therefore report each group that has none
+    for which nothing shows it. It does so too for single groups that have no offset. The retry topic of a
+    group without any offset is reset too; a queue offset (--from OFFSET) sets retry topics only if --topic
+    names topics, because it means nothing in another one. If consumerOffset.json is lost, the command
+    writes a new one, which records that the offsets of all other groups are lost. Until a broker starts,
+    verify and doctor therefore report each group that has none
     (CF08).
 
     Stop the broker and the consumers of the groups before --apply. Start the broker before the consumers.
@@ -189,7 +191,8 @@ def _apply(
     if applied is not None and applied.backup is not None:
         count = counted(sum(reset.is_change for reset in planned.resets), "offset")
         others = counted(len(planned.without), "other group")
-        then = f"set those of the {others} before the broker starts" if planned.without else _START
+        is_lost = planned.without and planned.are_lost
+        then = f"set those of the {others} before the broker starts" if is_lost else _START
         output.note(f"rmqtool: {count} set; {then}")
         changes.note_undo_command(output, store, applied.backup)
     with store.open() as opened:
@@ -239,7 +242,7 @@ def _notes(planned: Planned, output: Output, zone: tzinfo | None) -> None:
     if len(groups) > _GROUPS_SHOWN:
         output.note(f"rmqtool: {len(groups) - _GROUPS_SHOWN} more groups are in the table")
     if planned.without:
-        output.note(f"rmqtool: {_without(planned.without)}")
+        output.note(f"rmqtool: {_without(planned)}")
         for line in planned.lines:
             output.note(f"  {line}")
     if planned.is_needed:
@@ -268,8 +271,12 @@ def _note_late(planned: Planned, output: Output, given: Given, now_ms: int) -> N
         output.note(f"rmqtool: no message is as new as --since; {to}: {line}")
 
 
-def _without(groups: tuple[str, ...]) -> str:
-    """What groups without offsets mean, where those of all groups were lost."""
+def _without(planned: Planned) -> str:
+    """What groups without offsets mean."""
+    groups = planned.without
+    if not planned.are_lost:
+        have = "1 group has" if len(groups) == 1 else f"{len(groups)} groups have"
+        return f"{have} no offset and {'is' if len(groups) == 1 else 'are'} left out"
     have = "1 more group has" if len(groups) == 1 else f"{len(groups)} more groups have"
     return f"{have} lost all offsets; set theirs too, or each begins at its consumeFromWhere after a start"
 

@@ -184,7 +184,9 @@ class Planned:
         resets: the offsets, by group, topic and queue.
         warnings: texts.
         last_ms: the store time of the log's last message; None without one, or a `since`.
-        without: the groups that have no offset afterwards though those of all groups were lost.
+        without: the groups that the store names and that have no offset afterwards: all if the offsets of
+            all groups were lost, else those that were asked for.
+        are_lost: whether they were lost.
         lines: how to set theirs: command lines, and which of the groups have none; of more than
             `_OTHERS` groups that were not asked for, only the line that lists these.
         refusals: why it would not be applied; none for a plan that is not needed.
@@ -198,6 +200,7 @@ class Planned:
     warnings: tuple[str, ...]
     last_ms: int | None
     without: tuple[str, ...]
+    are_lost: bool
     lines: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     is_needed: bool
@@ -237,6 +240,9 @@ def plan(store: Store, request: Request) -> Planned:
     queues = queues_by_topic(layout)
     known = known_groups(layout, queues)
     pairs = _pairs(store, request, committed, queues, known)
+    if left := _retries_left(request, pairs):
+        pairs = {pair: of_pair for pair, of_pair in pairs.items() if pair not in left}
+        warnings.append(_left_text(left))
     warnings += [
         f"nothing in the store names the group {group}: it gets its first offsets"
         for group in sorted({group for _, group in pairs} - known)
@@ -249,7 +255,8 @@ def plan(store: Store, request: Request) -> Planned:
     )
     actions = tuple(_actions(store, folder, document, resets, are_lost=are_lost))
     have = {group for _, group in committed} | {each.group for each in resets if each.offset is not None}
-    without = tuple(sorted(known - have, key=by_length)) if are_lost else ()
+    others = known - have if are_lost else set(filter(request.matches_group, known - have))
+    without = tuple(sorted(others, key=by_length))
     lines = tuple(_lines_of_others(store, request, without))
     mark = plans.fingerprint(layout)
     last_ms = None if request.since is None else store.last_stored_ms()
@@ -258,8 +265,32 @@ def plan(store: Store, request: Request) -> Planned:
     cost = "truncate its log and queues, and offsets of this plan could be past their ends"
     refusals = tuple(plans.unready(layout, COMMAND, cost)) if is_needed else ()
     return Planned(
-        result, request, resets, tuple(warnings), last_ms, without, lines, refusals, is_needed
+        result, request, resets, tuple(warnings), last_ms, without, are_lost, lines, refusals, is_needed
     )  # fmt: skip
+
+
+def _retries_left(request: Request, pairs: Pairs) -> list[tuple[str, str]]:
+    """The retry topics that a queue offset of `--from` does not set, unless topics are named.
+
+    It is an offset in the topic that a group consumes: its retry topic has other ones.
+    """
+    if request.topics or not isinstance(request.position, int) or request.position < 0:
+        return []
+    return sorted(pair for pair in pairs if pair[0].startswith(RETRY_PREFIX))
+
+
+def _left_text(left: Sequence[tuple[str, str]]) -> str:
+    groups = _listed(sorted({group for _, group in left}))
+    return (
+        f"the retry topics of {groups} stay as they are: a queue offset of one topic means nothing in"
+        " another; to set one, name it with --topic"
+    )
+
+
+def _listed(groups: Sequence[str]) -> str:
+    """The first of the groups, and how many more there are."""
+    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return ", ".join(groups[:_NAMED]) + more
 
 
 def _committed(document: dict[str | int, Any], path: Path) -> Offsets:
@@ -373,7 +404,12 @@ def _raise_unknown(
             "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
         )
     its_topics = sorted(topic for topic, group in committed if group == without[0])
-    near = get_close_matches(without[0], known) or groups[:_NAMED]
+    if without[0] in known and not its_topics:
+        text = f"the group {without[0]!r} has no offset that shows which topics it consumes"
+        error = UsageError(text, hint=full)
+        error.lines = list(_first_lines(store, request, without))
+        raise error
+    near = get_close_matches(without[0], groups) or groups[:_NAMED]
     others = f"groups that have: {', '.join(near)}"
     if its_topics:
         others = f"it has offsets in {', '.join(its_topics[:_NAMED])}"
@@ -405,8 +441,7 @@ def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Itera
         yield f"and {len(known) - _LINES} more groups with messages in a retry topic"
     unknown = [group for group in topics if not topics[group]]
     if unknown:
-        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-        yield f"no message shows which topics these groups consume: {', '.join(unknown[:_NAMED])}{more}"
+        yield f"no message shows which topics these groups consume: {_listed(unknown)}"
 
 
 def _topics_of_retries(store: Store, groups: Iterable[str]) -> dict[str, list[str]]:

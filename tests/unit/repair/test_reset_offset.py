@@ -267,7 +267,7 @@ def test_which_groups_and_topics(
             (group, topic) for topic, group in offsets(root) if topic[0] != "%" and group.startswith("pub")
         }
         assert "pub_group_four receives 0 messages again and skips 443" in err
-        _, rows, _ = run(capsys, root, "--group", "pub_retry*", "--from", "0", "--queue", "0")
+        _, rows, _ = run(capsys, root, "--group", "pub_retry*", "--from", "earliest", "--queue", "0")
         assert [row["topic"] for row in rows] == ["%RETRY%pub_retry_group", "pubRetry"]
         code, rows, err = run(capsys, root, "--group", GROUP, "--topic", TOPIC, "--topic", "pubTopicOnce",
                               "--from", "0")  # fmt: skip
@@ -285,6 +285,39 @@ def test_which_groups_and_topics(
         ):
             code, rows, err = run(capsys, root, *arguments)
             assert (code, rows) == (2, []) and text in err, (arguments, err)
+
+
+def test_an_offset_sets_no_retry_topic_that_is_not_named(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its offsets are others: 299 of the topic would be the end of the retry topic, and skip its messages."""
+    root, retry = store_copy("ok_540_clean"), "%RETRY%pub_retry_group"
+    code, rows, err = run(capsys, root, "--group", "pub_retry_group", "--from", "3")
+    assert code == 1 and [row["topic"] for row in rows] == ["pubRetry"]
+    assert "the retry topics of pub_retry_group stay as they are" in err and "name it with --topic" in err
+    for position, topics in (("-1", ()), ("latest", ()), ("3", ("--topic", retry, "--topic", "pubRetry"))):
+        _, rows, err = run(capsys, root, "--group", "pub_retry_group", "--from", position, *topics)
+        assert {row["topic"] for row in rows} == {retry, "pubRetry"} and "stay as they are" not in err
+
+
+def test_single_groups_without_an_offset_are_said(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the line that sets them where retry messages show their topics; no text contradicts itself."""
+    root, group = store_copy("ok_540_clean"), "pub_retry_group"
+    for path in (root / FILE, root / f"{FILE}.bak"):
+        document = config_json.parse(path.read_bytes())
+        table = document["offsetTable"]
+        document["offsetTable"] = {name: each for name, each in table.items() if group not in str(name)}
+        path.write_bytes(config_json.dump(document, "5.4"))
+    line = f"  rmqtool reset-offset {root} --group {group} --topic pubRetry --from earliest\n"
+    code, _, err = run(capsys, root, "--group", group, "--from", "earliest")
+    assert code == 2 and err.endswith(line) and "groups that have" not in err
+    assert f"the group '{group}' has no offset that shows which topics it consumes" in err
+    code, rows, err = run(capsys, root, "--group", "pub*", "--from", "earliest")
+    assert code == 1 and group not in {row["group"] for row in rows}
+    assert " groups have no offset and are left out\n" in err and line in err
+    assert "which topics these groups consume: pub_static_group" in err and "lost all offsets" not in err
 
 
 def test_what_stands_against_it(store_copy: Callable[[str], Path], tmp_path: Path,
