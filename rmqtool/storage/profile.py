@@ -119,6 +119,9 @@ _FOLDERS_OF_5_4 = frozenset({"rocksdbstore"})
 # an empty map or one with integers as keys.
 _FASTJSON_2 = pattern(rb"\{\n\t+(?:\n|\d+:)")
 _FASTJSON_1 = pattern(rb":\{(?:\}|\d+:)")
+# Neither writes white space behind a colon, as other writers of JSON do, whose text shows no version.
+_BEGIN_OF_BROKERS = b"{\n\t"
+_OF_OTHERS = pattern(rb'(?<!\\)":\s')
 _CONFIG_HEAD = 64 << 10
 _BACKUP = ".bak"
 _FILES_LOOKED_AT = 8
@@ -183,9 +186,10 @@ def named(name: str) -> WrittenBy:
 def written_by(layout: StoreLayout) -> WrittenBy:
     """The version whose broker used the store last.
 
-    The config files show it: 5.4 writes them with fastjson 2, older versions with fastjson 1. Without
-    them 5.3 and 5.4 leave the same files. If there are only a log and queues, the records distinguish 5.x
-    from 4.x: only 5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
+    The config files show it: 5.4 writes them with fastjson 2, older versions with fastjson 1. A file that
+    something else has written, an editor or a script, shows nothing. Without them 5.3 and 5.4 leave the same
+    files. If there are only a log and queues, the records distinguish 5.x from 4.x: only 5.x ends a property
+    string with 0x02 (MessageDecoder#messageProperties2String).
     """
     if layout.queue_logs is not None:
         return WrittenBy(NEWEST, _OF_5, "copies of messages do not say")
@@ -249,6 +253,8 @@ def _json_dialect(layout: StoreLayout) -> Literal["4.9", "5.4"] | None:
             break  # an older state: used only if the files themselves do not show it
         path = layout.config[name]
         head = head_of(path, _CONFIG_HEAD)
+        if not head.startswith(_BEGIN_OF_BROKERS) or _OF_OTHERS.search(head):
+            continue
         if _FASTJSON_2.search(head):
             return "5.4"
         if _FASTJSON_1.search(head):

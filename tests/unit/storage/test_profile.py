@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from tests.support.build_store import (
     write_sparse,
     write_store,
 )
-from tests.support.stores import Library
+from tests.support.stores import Library, case
 
 
 class TestProfile:
@@ -74,6 +77,28 @@ class TestProfile:
         assert (found.profile.name, found.candidates) == (assumed, candidates)
         assert found.is_known == (found.reason is None) == (len(candidates) == 1)
         assert WrittenBy.of_row(found.row()) == found
+
+    @pytest.mark.parametrize("name", ["ok_540_clean", "ok_533_clean"])
+    @pytest.mark.parametrize("write", [
+        lambda text: json.dumps(json.loads(text), indent="\t"),
+        lambda text: json.dumps(json.loads(text), separators=(",", ":")),
+        lambda text: re.sub(r'"(\d+)":', r"\1:", json.dumps(json.loads(text), indent="\t")),
+    ])  # fmt: skip
+    def test_a_file_that_no_broker_has_written_shows_no_version(
+        self, write: Callable[[str], str], cases: Library, tmp_path: Path, name: str
+    ) -> None:
+        """Not by its white space, alone or beside files of a broker, which then decide."""
+        root = cases.copy(name, tmp_path / "store")
+        files = [path for path in (root / "config").iterdir() if ".json" in path.suffixes]
+        kept = root / "config/delayOffset.json"
+        for path in files:
+            if path.name != kept.name:
+                path.write_text(write(re.sub(r"([{,]\s*)(\d+)\s*:", r'\1"\2":', path.read_text())))
+        with Store.open(root) as store:
+            assert store.written_by.candidates == (case(name).profile,)
+        kept.write_text(write('{"offsetTable":{"1":24}}'))
+        with Store.open(root) as store:
+            assert str(store.written_by) == "5.x (5.3 or 5.4; config/ does not say)"
 
     @pytest.mark.parametrize("name", ["ok_540_clean", "ok_533_expired", "ok_540_small_propcrc"])
     def test_an_archive_tells_5_from_4_by_its_records(
