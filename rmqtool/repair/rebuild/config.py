@@ -44,8 +44,8 @@ _CODES = {"none": "CF06", "failed": "CF02"}
 _NOT_SHOWN = (
     "the new topics.json lacks {}topics without messages; order, permissions and filter type (MULTI_TAG) of"
     " {} are the defaults, because neither log nor queues show them. A copy of the old file, from a backup,"
-    " the old host or a slave, is better; without one, compare the new file with your notes, and create missing"
-    " topics before their producers start"
+    " the old host or a slave, is better; without one, compare the new file with your notes, and create"
+    " missing topics before their producers start"
 )
 
 
