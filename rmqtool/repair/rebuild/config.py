@@ -139,9 +139,8 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     made = store.layout.rocksdb_config
     is_there = data is not None or (made is not None and TOPICS in made.ignored)
     kind: ActionKind = "replace" if is_there else "create"
-    reason = _added(topics, found.messages)
-    if is_lost:
-        reason = f"{f'what is left of {len(kept)} topics in the old file; other ' if kept else ''}{_REASON}"
+    whole = f"what is left of {len(kept)} topics in the old file; other " if kept else ""
+    reason = f"{whole}{_REASON}" if is_lost else _added(topics, found.messages)
     yield Action(
         kind, f"{FOLDER}/{TOPICS}", 0, len(content), reason, _CODES.get(loaded.source, "CF03"),
         {"topics": len(topics), "kept": len(kept)}, content,
