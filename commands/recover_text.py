@@ -544,6 +544,7 @@ def _changes_by_place(actions: Sequence[Row]) -> list[Row]:
             "change": change,
             "path": os.path.commonpath([each["path"] for each in found]),
             "count": len(found),
+            "problem": found[0]["problem"] or "",
             "bytes": sum(each["length"] for each in found),
             "reason": reasons[0] + (f" (and {len(reasons) - 1} more)" if reasons[1:] else ""),
         })  # fmt: skip
@@ -551,10 +552,14 @@ def _changes_by_place(actions: Sequence[Row]) -> list[Row]:
 
 
 def _without_same_reasons(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows; a reason right after the same one says so, because one loss changes several files."""
+    """Yield the rows; a reason right after the same one says so, because one loss changes several files.
+
+    Files of config/ are lost each for itself: their reasons are always shown.
+    """
     before = None
     for row in rows:
-        yield row if row["reason"] != before else row | {"reason": "as above"}
+        is_same = row["reason"] == before and not row["problem"].startswith("CF")
+        yield row | {"reason": "as above"} if is_same else row
         before = row["reason"]
 
 

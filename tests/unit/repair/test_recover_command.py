@@ -621,3 +621,17 @@ def test_lost_messages_that_were_delivered_before_are_said(
     (root / "config/delayOffset.json").write_text('{"offsetTable":{1:22}}')
     _, found = report(capsys, root)
     assert [row["delivered"] for row in found["lost"]] == [1, 0]
+
+
+def test_each_lost_config_file_has_its_reason(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not `as above`, which hides the row: what one .bak costs is not what another costs."""
+    root = store_copy("ok_540_clean")
+    for name in ("subscriptionGroup", "consumerFilter"):
+        (root / f"config/{name}.json").rename(root / f"config/{name}.json.bak")
+    (root / "config/subscriptionGroup.json").write_bytes(b"")
+    monkeypatch.setenv("COLUMNS", "10000")
+    main(["recover", str(root), "--format", "text"])
+    out = capsys.readouterr().out
+    assert out.count("a broker loads its .bak, which is copied") == 2 and "as above" not in out
