@@ -56,6 +56,8 @@ a Java ConcurrentHashMap created for 1024 entries."""
 TOPIC_GROUP_SEPARATOR = "@"
 BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
 """The attributes of a topic whose records may be batches (5.x; QueueTypeUtils#isBatchCq)."""
+COMPACTED_ATTRIBUTES = {"cleanup.policy": "COMPACTION"}
+"""The attributes of a compacted topic (5.x; CleanupPolicyUtils#isCompaction)."""
 _TIME_NAMES = ("timestamp", "timestatmp")  # the second is how some old brokers spell it
 
 
@@ -91,6 +93,11 @@ class TopicConfig:
     def is_batch(self) -> bool:
         """Whether its queues are batch consume queues (5.x)."""
         return self.attributes.items() >= BATCH_ATTRIBUTES.items()
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether its queues are compacted, and consumers get what the compaction log has (5.x)."""
+        return self.attributes.items() >= COMPACTED_ATTRIBUTES.items()
 
 
 @dataclass(frozen=True, slots=True)

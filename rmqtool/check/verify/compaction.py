@@ -1,15 +1,18 @@
 """Compacted topics against the commit log: what the compaction log must hold of a queue, and what it holds.
 
 Up to the offset in position-checkpoint a compaction has kept the last message of each text of KEYS, unless
-its body is empty, and nothing else; from there on the log has every message. What has expired in the commit
-log is not compared. Memory grows with the number of keys, not with that of messages.
+its body is empty, and nothing else; from there on the log has every message that was dispatched, for a start
+dispatches none again that the commit log's other queues have. What has expired in the commit log is not
+compared. Memory grows with the number of keys, not with that of messages.
 
-Source: CompactionLog#compaction, #getOffsetMap, CompactionPositionMgr; spec 06 section 9.
+Source: CompactionLog#compaction, #getOffsetMap, CompactionPositionMgr, CompactionService#putRequest; spec 06
+section 9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,23 +42,38 @@ _COMPARED = (
     "tags",
     "uniq_key",
 )
-_COLUMNS = ["queue_offset", "keys", "body_length", *_COMPARED]
+_COLUMNS = ["queue_offset", "physical_offset", "keys", "body_length", *_COMPARED]
 _SHOWN = 3
+_ALL = 1 << 62
 _MERGED_ROWS = 1 << 20
 
 
-def compare(context: Context, compacted: Store, folder: str) -> Iterator[Finding]:
-    """Findings on each queue of `compacted`, the store of the logs in `folder`."""
+def compare(context: Context, compacted: Store | None, folder: str) -> Iterator[Finding]:
+    """Findings on each queue of `compacted`, the store of the logs in `folder`; None if there are no logs."""
     positions = _positions(context)
-    for topic, queue_id in sorted(compacted.queues):
+    topics = _compacted_topics(context)
+    keys = {key for key in context.store.queues if key[0] in topics}
+    for topic, queue_id in sorted(keys if compacted is None else keys | compacted.queues.keys()):
         path = f"{folder}/{LOG}/{topic}/{queue_id}"
         selection = Selection(topics=(topic,), queues=(queue_id,))
-        kept = pa.Table.from_batches(
-            message_batches(compacted, selection, columns=_COLUMNS), message_schema()
-        ).sort_by("queue_offset")
+        batches = () if compacted is None else message_batches(compacted, selection, columns=_COLUMNS)
+        kept = pa.Table.from_batches(batches, message_schema()).sort_by("queue_offset")
         last = positions.get((topic, queue_id), -1) if positions is not None else None
         place = {"topic": topic, "queue_id": queue_id}
-        yield from _Queue(context, kept, last).findings(selection, path, place)
+        dispatched_to = context.dispatch_from if topic in topics else None
+        yield from _Queue(context, kept, last, dispatched_to).findings(selection, path, place)
+
+
+def _compacted_topics(context: Context) -> set[str]:
+    """The topics whose dispatched messages the compaction log must have.
+
+    None while a broker runs, or if broker.conf says enableCompaction=false. A topic is compacted from its
+    creation on: cleanup.policy cannot be changed.
+    """
+    conf = context.layout.broker_conf
+    if context.live or (conf is not None and not conf.flag("enableCompaction", default=True)):
+        return set()
+    return {name for name, config in (context.topic_configs or {}).items() if config.is_compacted}
 
 
 def message_schema() -> pa.Schema:
@@ -84,14 +102,19 @@ class _Queue:
     """One queue: `kept` is what its compaction log has, `last` the last compacted queue offset.
 
     If that is not known (None), all may be compacted, and no message of the compaction log is too much.
+    Messages before `dispatched_to` in the commit log were dispatched, and are not dispatched again; a start
+    dispatches later ones that are behind the end of the compaction log. None: that is not known.
     """
 
-    def __init__(self, context: Context, kept: pa.Table, last: int | None) -> None:
+    def __init__(self, context: Context, kept: pa.Table, last: int | None, dispatched_to: int | None) -> None:
         self._context = context
         self._kept = kept
+        self._dispatched_to = dispatched_to
         self._offsets: Array = kept["queue_offset"].to_numpy()
         self._is_known = last is not None
-        self._last = last if last is not None else int(self._offsets[-1]) if len(self._offsets) else -1
+        self._end = int(self._offsets[-1]) if len(self._offsets) else -1
+        self._last = last if last is not None else self._end if len(self._offsets) else _ALL
+        self._again_from = _ALL
         self._newest = pa.table({"key": pa.array([], pa.string()), "newest": pa.array([], pa.int64())})
         self._first: int | None = None
         self._lacking: list[Array] = []
@@ -111,6 +134,7 @@ class _Queue:
         newest = self._newest["newest"].to_numpy()
         expected = newest[newest % 2 == 1] // 2
         lacking = np.concatenate([*self._lacking, np.setdiff1d(expected, self._offsets)])
+        lacking = lacking[lacking < self._again_from]
         compacted = self._offsets[(self._offsets <= self._last) & (self._offsets >= self._first)]
         superseded = np.setdiff1d(compacted, expected) if self._is_known else compacted[:0]
         differing = np.concatenate([np.zeros(0, np.int64), *self._differing])
@@ -120,10 +144,12 @@ class _Queue:
             ("CC05", differing, "fields differ"),
         ):
             if len(offsets):
-                yield finding(
-                    code, path, None, None, **place, messages=len(offsets),
-                    queue_offsets=np.sort(offsets)[:_SHOWN].tolist(), reason=reason,
-                )  # fmt: skip
+                first = np.sort(offsets)[:_SHOWN].tolist()
+                found = finding(
+                    code, path, None, None, **place, messages=len(offsets), queue_offsets=first, reason=reason
+                )
+                text = f"{reason}: {len(offsets)}, the first at queue offset {first[0]}"
+                yield replace(found, message=text) if code == "CC03" else found
 
     def _take(self, source: pa.Table) -> pa.Table:
         """Compare some messages; return the keys that a compaction has seen, with the newest offset."""
@@ -131,9 +157,14 @@ class _Queue:
         if not len(offsets):
             return self._newest.slice(0, 0)
         self._first = int(offsets.min()) if self._first is None else min(self._first, int(offsets.min()))
-        end = int(self._offsets[-1]) if len(self._offsets) else -1
-        late = offsets[(offsets > self._last) & (offsets <= end)]  # what is later was not dispatched yet
-        self._lacking.append(np.setdiff1d(late, self._offsets))
+        is_behind = offsets > self._end
+        late = offsets > self._last
+        if self._dispatched_to is None:
+            late &= ~is_behind
+        else:
+            again = offsets[is_behind & (source["physical_offset"].to_numpy() >= self._dispatched_to)]
+            self._again_from = int(again.min(initial=self._again_from))
+        self._lacking.append(np.setdiff1d(offsets[late], self._offsets))
         self._compare(source, offsets)
         rows = source.filter(pa.array(offsets <= self._last))
         key = pc.binary_join(rows["keys"].combine_chunks(), " ")

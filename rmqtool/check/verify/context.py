@@ -197,8 +197,8 @@ class Context:
         return overlaps(self.covered, offset, offset + 1)
 
     @cached_property
-    def known_topics(self) -> frozenset[str] | None:
-        """The topics of topics.json or its .bak; None where neither can be read."""
+    def topic_configs(self) -> dict[str, config_json.TopicConfig] | None:
+        """The topics of topics.json or its .bak by name; None where neither can be read."""
         config = self.layout.config
         texts = (
             head_of(config[name], CONFIG_LIMIT) if name in config else None
@@ -206,13 +206,13 @@ class Context:
         )
         loaded = config_json.load_with_bak(*texts)
         try:
-            return frozenset(config_json.topics(loaded.document)) if loaded.document else None
+            return config_json.topics(loaded.document) if loaded.document else None
         except FormatError:
             return None
 
     def lacks_topic(self, topic: str) -> bool:
         """Whether topics.json can be read and does not know the topic; see `lost_config.lacks_topic`."""
-        return self.known_topics is not None and lacks_topic(self.layout, self.known_topics, topic)
+        return self.topic_configs is not None and lacks_topic(self.layout, self.topic_configs, topic)
 
     def is_deleted(self, topic: str) -> bool:
         """Whether a topic without queues is missing in topics.json, as after its deletion."""

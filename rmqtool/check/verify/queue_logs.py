@@ -23,7 +23,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.log.segments import gap, name_of, named_and_missing, segments_of, without_log
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.open_files import reading
-from rmqtool.storage.queue_logs.find import as_store
+from rmqtool.storage.queue_logs.find import COMPACTION, as_store
 from rmqtool.storage.queue_logs.model import INDEX_LIMIT, SPAN, Segment
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
 from rmqtool.storage.storage import path_at
@@ -33,7 +33,8 @@ _BLOCK_SLOTS = 1 << 16
 
 def check_copies(context: Context, passes: set[str]) -> Iterator[Finding]:
     """Findings on the copies in a store."""
-    for logs in context.layout.copies:
+    copies = context.layout.copies
+    for logs in copies:
         if isinstance(logs, TieredLogs) and "tiered" in passes:
             yield from _inside(context, logs, "TS06")
         elif isinstance(logs, CompactedLogs) and "compaction" in passes:
@@ -41,6 +42,10 @@ def check_copies(context: Context, passes: set[str]) -> Iterator[Finding]:
                 context.report.compacted_differ = True
                 yield found
         logs.close()
+    if "compaction" in passes and not any(isinstance(logs, CompactedLogs) for logs in copies):
+        from rmqtool.check.verify.compaction import compare
+
+        yield from compare(context, None, COMPACTION)
 
 
 def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
@@ -59,9 +64,9 @@ def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
                 path = context.layout.relative(logs.metadata.path or logs.folder)
             if found.problem.code.startswith(("TS", "CC", "UN")):
                 yield replace(found, path=path)
-            elif context.live and found.problem.code in ("CQ02", "CQ13"):
-                continue  # a record is there before its unit
-            elif found.problem.severity == "error":
+            elif context.live and found.problem.code in ("CQ02", "CQ03", "CQ13"):
+                continue  # a record is there before its unit, and both go on growing
+            elif found.problem.severity == "error" or found.problem.code == "CQ03":
                 detail = {"problem": found.problem.code, **found.detail}
                 yield replace(
                     finding(code, path, found.physical_offset, found.length, **detail),

@@ -14,6 +14,8 @@ from rmqtool.storage.queue_logs.model import SPAN
 from rmqtool.storage.queue_logs.tiered import brokers_below, find_copy
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
 
+COMPACTION = "compaction"
+"""The folder of the logs of compacted topics in a store."""
 _SHOWN = 3
 
 
@@ -54,8 +56,8 @@ def copies_in(root: Path) -> tuple[QueueLogs, ...]:
             if len(brokers) == 1:
                 metadata = root / "config" / METADATA
                 found.append(TieredLogs(root / name, brokers[0], metadata))
-    if is_compaction(root / "compaction", listing):
-        found.append(CompactedLogs(root / "compaction"))
+    if is_compaction(root / COMPACTION, listing):
+        found.append(CompactedLogs(root / COMPACTION))
     return tuple(found)
 
 

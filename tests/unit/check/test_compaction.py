@@ -1,0 +1,97 @@
+"""Compacted topics: damage of the compaction log that `verify` finds, in the store and in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.check.verify import verify
+from rmqtool.read.store import Store
+from tests.support.stores import Library
+from tests.support.whole_store import codes_of, findings_of
+
+CASE, TOPIC = "kind_compaction_540", "TopicCompact"
+LOG, UNITS = (f"compaction/{kind}/{TOPIC}/0" for kind in ("compactionLog", "compactionCq"))
+OLDEST, NEWEST = f"{0:020}", f"{1315600:020}"
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def root(cases: Library, tmp_path: Path) -> Path:
+    """A store with a compacted topic, to be changed."""
+    return cases.copy(CASE, tmp_path / "store")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:300])
+
+
+@pytest.mark.parametrize("damage", [zeroed, emptied, lost, cut])
+def test_the_newest_file_of_the_log(damage: Damage, root: Path) -> None:
+    """Its units point past the end of the log, and no start dispatches its messages again."""
+    damage(root / LOG / NEWEST)
+    assert "CQ03" in codes_of(root / "compaction")
+    found = findings_of(root)
+    assert "CQ03" in [each.detail.get("problem") for each in found if each.problem.code == "CC02"]
+    (missing,) = [each for each in found if each.problem.code == "CC03"]
+    first = 1288 if damage is cut else 1287
+    assert missing.detail["messages"] == 1300 - first and missing.detail["queue_offsets"][0] == first
+    assert missing.message.endswith(f"that it must keep: {1300 - first}, the first at queue offset {first}")
+
+
+def without_newest(root: Path) -> None:
+    for folder in (LOG, UNITS):
+        (root / folder / NEWEST).unlink()
+
+
+def without_topic(root: Path) -> None:
+    for folder in (LOG, UNITS):
+        shutil.rmtree(root / folder)
+
+
+def without_all(root: Path) -> None:
+    shutil.rmtree(root / "compaction")
+
+
+LACKING = {without_newest: 13, without_topic: 18, without_all: 5}  # without position-checkpoint one for a key
+
+
+@pytest.mark.parametrize("damage", LACKING)
+def test_what_is_lost_is_not_dispatched_again(damage: Damage, root: Path) -> None:
+    """After a clean stop a start dispatches nothing of it; with abort, and without checkpoint, all of it."""
+    damage(root)
+    (found,) = findings_of(root)
+    assert (found.problem.code, found.path) == ("CC03", LOG)
+    assert found.detail["messages"] == LACKING[damage]
+    (root / "checkpoint").unlink()
+    (root / "abort").touch()
+    assert "CC03" not in codes_of(root)
+
+
+def test_a_broker_that_does_not_compact(root: Path, tmp_path: Path) -> None:
+    """With enableCompaction=false it dispatches nothing to the compaction log."""
+    without_all(root)
+    conf = tmp_path / "broker.conf"
+    for setting, codes in (("true", ["CC03"]), ("false", [])):
+        conf.write_text(f"enableCompaction={setting}\n")
+        with Store.open(root, broker_conf=conf) as store:
+            assert [each.problem.code for each in verify(store)] == codes
+
+
+def test_the_sound_store(root: Path) -> None:
+    assert codes_of(root) == [] == codes_of(root / "compaction")
