@@ -102,7 +102,7 @@ _LOG_STOP = (
     " its answer, or delivers the damaged bytes"
 )
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
-_LOAD_FAILS = "does not start: load fails"
+LOAD_FAILS = "does not start: load fails"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
 _COMPACT_AGAIN = (
     "while the commit log still has all messages of the topic and the broker is stopped, delete compaction/ and"
@@ -191,9 +191,9 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL20", "missing file", "error", "a file is missing between two others",
             "loads the log; reads in the gap fail, and 4.x may never finish its start", _FILLS_GAP, "MappedFileQueue#findMappedFileByOffset"),
     Problem("CL21", "wrong-size file", "error", "the file does not have the size of a commit log file",
-            _LOAD_FAILS, _RESTORES_SIZE, "MappedFileQueue#doLoad"),
+            LOAD_FAILS, _RESTORES_SIZE, "MappedFileQueue#doLoad"),
     Problem("CL22", "stray entry", "error", "an entry in the commit log folder is not a commit log file",
-            _LOAD_FAILS, _MOVE_AWAY, "MappedFileQueue#doLoad"),
+            LOAD_FAILS, _MOVE_AWAY, "MappedFileQueue#doLoad"),
     Problem("CL23", "empty file", "warning", "the file has no bytes",
             "4.x does not start; 5.x deletes it if it is the last", "rmqtool recover STORE: removes it if it is the last", "MappedFileQueue#doLoad"),
     Problem("CL24", "next file", "note", "an all-zero file, preallocated and never used",
@@ -219,7 +219,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("DL05", "index behind", "note", "the newest entries are not in the DLedger index yet",
             "makes the units at the next start", None, "DLedgerMmapFileStore#recover"),
     Problem("DL06", "wrong index file", "error", "a file of the DLedger index has the wrong size or name, or one is missing between two others",
-            _LOAD_FAILS, _NEW_LEDGER_INDEX, "MmapFileList#load, #checkSelf"),
+            LOAD_FAILS, _NEW_LEDGER_INDEX, "MmapFileList#load, #checkSelf"),
     Problem("DL07", "bad ledger state", "warning", "the file checkpoint or currterm of a DLedger log is missing or wrong",
             "starts without it; without currterm a replica may vote twice in one term", None, "MemberState#loadTerm, DLedgerMmapFileStore#loadCheckPoint"),
     Problem("DL08", "uncommitted entries", "note", "the newest DLedger entries are above committedIndex: a majority of the replicas may not have them",
@@ -247,7 +247,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CQ08", "invalid unit", "error", "an empty or negative unit between valid ones",
             "truncates the queue here and deletes its later files", _REWRITE_QUEUE, "ConsumeQueue#recover"),
     Problem("CQ09", "wrong-size file", "error", "the queue file is longer or shorter than the others",
-            _LOAD_FAILS + " (5.x deletes an empty last file)", _REWRITE_QUEUE, "MappedFileQueue#doLoad"),
+            LOAD_FAILS + " (5.x deletes an empty last file)", _REWRITE_QUEUE, "MappedFileQueue#doLoad"),
     Problem("CQ10", "missing file", "error", "a queue file is missing between two others",
             "skips the gap when reading", _REWRITE_QUEUE, "MappedFileQueue#findMappedFileByOffset"),
     Problem("CQ11", "stray entry", "warning", "an entry is neither a consume queue file nor a folder",
@@ -267,7 +267,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "does not start if a size points outside the file; otherwise overwrites units that the queue uses",
             _REWRITE_QUEUE, "ConsumeQueueExt#recover"),
     Problem("CQ18", "wrong queue type", "error", "the queues in this folder are not of the type that topics.json gives their topic",
-            _LOAD_FAILS, "rmqtool recover STORE: adds the topic if topics.json lacks it; otherwise moves the plain queues of a batch topic, or batch queues without files of another one, to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
+            LOAD_FAILS, "rmqtool recover STORE: adds the topic if topics.json lacks it; otherwise moves the plain queues of a batch topic, or batch queues without files of another one, to the backup; if the folder is right, set queue.type of the topic in config/topics.json"
             " while the broker is stopped: BatchCQ for queues in batchconsumequeue, SimpleCQ for those in consumequeue",
             "ConsumeQueueStore#queueTypeShouldBe"),
     # index
@@ -306,7 +306,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
             "runs its recovery for an unclean stop when it starts", None, "DefaultMessageStore#isTempFileExist"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted; its guard file still exists",
-            _LOAD_FAILS, "rmqtool recover STORE: undoes its changes, then repairs again", "rmqtool-recovery(7), IF A REPAIR WAS INTERRUPTED"),
+            LOAD_FAILS, "rmqtool recover STORE: undoes its changes, then repairs again", "rmqtool-recovery(7), IF A REPAIR WAS INTERRUPTED"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",
             "does not start", None, "StoreCheckpoint", input_unread=True),
     Problem("CP08", "wrong type", "error", "an entry does not have the type that its name implies, for example a pipe instead of a file",

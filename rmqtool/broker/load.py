@@ -22,6 +22,8 @@ from rmqtool.read.lost_config import what_happened_to
 from rmqtool.storage.config_files import TOPICS, read_config
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.queue_logs.compacted import loaded_files, without_counterpart, wrong_sizes
+from rmqtool.storage.queue_logs.view import CompactedLogs
 from rmqtool.storage.rocksdb.database import CURRENT
 from rmqtool.storage.storage import path_at
 from rmqtool.storage.unsupported import queues_part
@@ -156,6 +158,10 @@ def load(
         compacted = _compacted(layout)
         if compacted is not None:
             loaded.fails(NO_COMPACTION, compacted)
+    elif rules.has_batch_queues and settings.compacts:
+        unmatched = _unmatched(layout)
+        if unmatched is not None:
+            loaded.fails("the log and the queue of a compacted topic have not the same files", unmatched)
     if extended:
         mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
         _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
@@ -210,6 +216,22 @@ def _compacted(layout: StoreLayout) -> Path | None:
         for name, log in listing.folders_and_others(place)[0]:
             if (topic, name) in queues:
                 return path_at(log)
+    return None
+
+
+def _unmatched(layout: StoreLayout) -> Path | None:
+    """A file of a compacted topic whose log or queue has no file of the same name, if a broker compares them.
+
+    It does not if a file has a wrong size: it starts without the topic's log. Source: CompactionLog of 5.4.0,
+    TopicPartitionLog#init, #sanityCheck; seen with its broker.
+    """
+    for logs in layout.copies:
+        if isinstance(logs, CompactedLogs):
+            of_wrong_size = {queue.key for queue, _, _ in wrong_sizes(logs.found.queues)}
+            for queue in logs.found.queues:
+                if queue.key not in of_wrong_size and loaded_files(queue.log) and loaded_files(queue.units):
+                    for segment in without_counterpart(queue):
+                        return path_at(segment.place)
     return None
 
 

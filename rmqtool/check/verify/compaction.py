@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,8 @@ _MERGED_ROWS = 1 << 20
 def compare(context: Context, compacted: Store | None, folder: str) -> Iterator[Finding]:
     """Findings on each queue of `compacted`, the store of the logs in `folder`; None if there are no logs."""
     positions = _positions(context)
+    if compacted is not None and not (context.live or context.after_crash):
+        yield from _without_positions(context)
     topics = _compacted_topics(context)
     keys = {key for key in context.store.queues if key[0] in topics}
     for topic, queue_id in sorted(keys if compacted is None else keys | compacted.queues.keys()):
@@ -88,14 +91,28 @@ def _positions(context: Context) -> dict[tuple[str, int], int] | None:
 
     A broker reads the .bak if the file is missing.
     """
-    assert context.layout.root is not None
-    path = context.layout.root / "compaction/position-checkpoint"
     try:
-        both = (path, path.with_name(f"{path.name}.bak"))
+        both = _position_files(context)
         loaded = config_json.load_with_bak(*(read_or_none(each if each.exists() else None) for each in both))
         return compaction.positions(loaded.document) if loaded.source in ("file", "bak") else None
     except (FormatError, UnreadableError):
         return None
+
+
+def _position_files(context: Context) -> tuple[Path, Path]:
+    assert context.layout.root is not None
+    path = context.layout.root / "compaction/position-checkpoint"
+    return path, path.with_name(f"{path.name}.bak")
+
+
+def _without_positions(context: Context) -> Iterator[Finding]:
+    """A note if both files are gone, which a broker writes when it stops: it compacts all again."""
+    path, bak = _position_files(context)
+    if not (path.exists() or bak.exists()):
+        found = finding("CC01", context.name(path), reason="it is missing")
+        problem = replace(found.problem, severity="note", repair=None)
+        message = "compaction/position-checkpoint is missing: which messages were compacted is not known"
+        yield replace(found, problem=problem, message=message)
 
 
 class _Queue:

@@ -21,8 +21,9 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as form
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.log.segments import gap, name_of, named_and_missing, segments_of, without_log
-from rmqtool.problems import Finding, finding
+from rmqtool.problems import LOAD_FAILS, Finding, finding
 from rmqtool.storage.open_files import reading
+from rmqtool.storage.queue_logs.compacted import without_counterpart, wrong_sizes
 from rmqtool.storage.queue_logs.find import COMPACTION, as_store
 from rmqtool.storage.queue_logs.model import INDEX_LIMIT, SPAN, Segment
 from rmqtool.storage.queue_logs.view import CompactedLogs, QueueLogs, TieredLogs
@@ -62,10 +63,10 @@ def _inside(context: Context, logs: QueueLogs, code: str) -> Iterator[Finding]:
             path = f"{folder}/{found.path}"
             if isinstance(logs, TieredLogs) and found.path == str(logs.metadata.path):
                 path = context.layout.relative(logs.metadata.path or logs.folder)
+            if context.live and found.problem.code in ("CQ02", "CQ03", "CQ13", "CC04"):
+                continue  # a record is there before its unit, a file before its counterpart
             if found.problem.code.startswith(("TS", "CC", "UN")):
                 yield replace(found, path=path)
-            elif context.live and found.problem.code in ("CQ02", "CQ03", "CQ13"):
-                continue  # a record is there before its unit, and both go on growing
             elif found.problem.severity == "error" or found.problem.code == "CQ03":
                 detail = {"problem": found.problem.code, **found.detail}
                 yield replace(
@@ -214,20 +215,36 @@ def _wrong_slots(read: Any, slots: int, items: int) -> list[int]:
 
 
 def _compacted_files(logs: CompactedLogs) -> Iterator[Finding]:
-    """The files of log and queue of a compacted topic, which have the same names; units that are left out."""
+    """The files of log and queue of a compacted topic, their names and sizes; units that are left out.
+
+    A size that is wrong for the whole queue is not noticed if no other file shows the right one.
+    """
     for queue in logs.found.queues:
         with suppress(UnreadableError):  # the pass on queues reports it
-            if left_out := logs.sparse_units(queue).left_out:
-                yield finding(
-                    "CC02", name_of(logs, queue.units[0]), None, None, units=left_out,
-                    reason="the queue offsets of units are out of range",
-                )  # fmt: skip
-        names = [{segment.base for segment in segments} for segments in (queue.log, queue.units)]
+            units = logs.sparse_units(queue)
+            for count, reason in (
+                (units.left_out, "the queue offsets of units are out of range"),
+                (
+                    units.miscounted,
+                    "units do not count one message: a broker cuts or extends the queue there",
+                ),
+            ):
+                if count:
+                    yield finding(
+                        "CC02", name_of(logs, queue.units[0]), None, None, units=count, reason=reason
+                    )
         for segment in queue.log:
             if segment.size > SPAN - 8:
                 yield _too_long(logs, segment)
+        alone = set(without_counterpart(queue))
         for segment in (*queue.log, *queue.units):
-            if segment.base not in names[0] & names[1]:
-                yield finding(
+            if segment in alone:
+                found = finding(
                     "CC04", name_of(logs, segment), reason="its log or its queue has no file of this name"
                 )
+                yield replace(found, problem=replace(found.problem, broker=LOAD_FAILS))
+    for _, segment, right in wrong_sizes(logs.found.queues):
+        found = finding("CC02", name_of(logs, segment), 0, segment.size, expected_bytes=right)
+        does = "does not load the compaction log of the topic: consumers get no message of it"
+        message = "a file of the compaction log does not have the size of the others"
+        yield replace(found, problem=replace(found.problem, broker=does), message=message)

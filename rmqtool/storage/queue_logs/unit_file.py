@@ -95,6 +95,7 @@ class SparseUnits:
 
     Units without a size were never written; of two units with one queue offset the later one counts.
     `left_out` is the number of units with a queue offset that no queue has: its byte offset needs 64 bits.
+    `miscounted` is the number of units with another batch size than 1.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -102,6 +103,7 @@ class SparseUnits:
         units = units[units["size"] > 0]
         possible = (units["base_offset"] >= 0) & (units["base_offset"] < _OFFSETS_STOP)
         self.left_out = int(len(units) - np.count_nonzero(possible))
+        self.miscounted = int(np.count_nonzero(units["batch_size"] != 1))
         units = units[possible][::-1]
         offsets = units["base_offset"].astype(np.int64)
         self.offsets, chosen = np.unique(offsets, return_index=True)

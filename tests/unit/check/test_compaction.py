@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.predict import predict
 from rmqtool.check.verify import verify
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE
+from rmqtool.problems import LOAD_FAILS
 from rmqtool.read.store import Store
+from tests.support.build_store import patch
 from tests.support.stores import Library
 from tests.support.whole_store import codes_of, findings_of
 
@@ -91,6 +96,48 @@ def test_a_broker_that_does_not_compact(root: Path, tmp_path: Path) -> None:
         conf.write_text(f"enableCompaction={setting}\n")
         with Store.open(root, broker_conf=conf) as store:
             assert [each.problem.code for each in verify(store)] == codes
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"garbage!garbage!")
+
+
+def shorter(path: Path) -> None:
+    os.truncate(path, path.stat().st_size * 2 // 3 // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE)
+
+
+@pytest.mark.parametrize("damage", [longer, shorter])
+@pytest.mark.parametrize("folder", [LOG, UNITS])
+@pytest.mark.parametrize("name", [OLDEST, NEWEST])
+def test_a_file_of_a_wrong_size(name: str, folder: str, damage: Damage, root: Path) -> None:
+    """A broker starts without the compaction log of the topic, and serves nothing of it."""
+    size = (root / folder / name).stat().st_size
+    damage(root / folder / name)
+    found = [each for each in findings_of(root) if "size" in each.message]
+    assert [(each.problem.code, each.path) for each in found] == [("CC02", f"{folder}/{name}")]
+    assert found[0].detail["expected_bytes"] == size
+    assert "CC02" in codes_of(root / "compaction")
+
+
+@pytest.mark.parametrize("count", [0, 9, -1])
+def test_a_unit_that_counts_other_messages(count: int, root: Path) -> None:
+    """A broker cuts the queue at a unit of no message, and ends it after the last unit's messages."""
+    patch(root / UNITS / NEWEST, 3 * BATCH_UNIT_SIZE + 36, count.to_bytes(2, "big", signed=True))
+    (found,) = findings_of(root)
+    assert (found.problem.code, found.detail["units"]) == ("CC02", 1)
+
+
+@pytest.mark.parametrize("damage", [emptied, lost])
+@pytest.mark.parametrize("folder", [LOG, UNITS])
+def test_log_and_queue_have_the_same_files(folder: str, damage: Damage, root: Path) -> None:
+    """A start of a broker fails otherwise; it deletes an empty newest file before it compares them."""
+    damage(root / folder / NEWEST)
+    (found,) = [each for each in findings_of(root) if each.problem.code == "CC04"]
+    assert found.path == f"{UNITS if folder == LOG else LOG}/{NEWEST}"
+    assert found.problem.broker == LOAD_FAILS
+    with Store.open(root) as store:
+        start = predict(store, "5.4")
+    assert not start.loads and "have not the same files" in (start.load_error or "")
 
 
 def test_the_sound_store(root: Path) -> None:

@@ -549,10 +549,12 @@ def compacted_store(root: Path, seed: int) -> tuple[Path, list[int]]:
         row, data = rows[offset], records[offset]
         units += BATCH_UNIT.pack(len(log), len(data), 0, row["store_timestamp_ms"], offset, 1, -1, 0)
         log += data[:28] + len(log).to_bytes(8, "big") + data[36:]
+    unit_size = len(units) + 460
     for kind, content in (("compactionLog", log), ("compactionCq", units)):
         folder = root / "compaction" / kind / "TopicC/0"
         folder.mkdir(parents=True)
-        (folder / f"{0:020}").write_bytes(bytes(content) + bytes(460))
+        size = -(-(len(content) + 460) // unit_size) * unit_size
+        (folder / f"{0:020}").write_bytes(bytes(content).ljust(size, b"\0"))
     (root / "compaction/position-checkpoint").write_text(json.dumps({"queueOffsetMap": {"TopicC_0": last}}))
     return root, kept
 
@@ -685,15 +687,16 @@ def test_queue_offsets_out_of_range(cases: Library, tmp_path: Path, capfd: Captu
 
 @pytest.mark.parametrize("names", [(), ("",), ("", ".bak")])
 def test_the_position_of_a_compaction(names: tuple[str, ...], cases: Library, tmp_path: Path) -> None:
-    """A broker reads the .bak of a file that is missing; without both, no message is said to be lacking."""
+    """A broker reads the .bak of a file that is missing; without both, all may be compacted."""
     root = cases.copy(COMPACTED, tmp_path / "store")
     for name in names:
         (root / f"compaction/position-checkpoint{name}").unlink()
-    assert not codes_of(root)
+    is_noted = ["CC01"] if len(names) == 2 else []
+    assert codes_of(root) == is_noted
     for folder in ("compactionCq", "compactionLog"):
         path = root / "compaction" / folder / "TopicCompact/0" / f"{0:020}"
         path.write_bytes(bytes(path.stat().st_size))
-    assert codes_of(root) == (["CC03"] if len(names) < 2 else [])  # the last messages of keys are gone
+    assert codes_of(root) == (is_noted or ["CC03"])  # the last messages of keys are gone
 
 
 def test_units_of_a_compacted_topic_that_are_gone(cases: Library, tmp_path: Path) -> None:
