@@ -24,7 +24,7 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import tiered as tiered_form
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import Shape
-from rmqtool.formats.message import BLANK_MAGIC, BLANK_SIZE
+from rmqtool.formats.message import BLANK, BLANK_MAGIC, BLANK_SIZE
 from rmqtool.storage.open_files import open_file
 from rmqtool.storage.queue_logs import compacted, tiered
 from rmqtool.storage.queue_logs.log_file import LogFile
@@ -412,8 +412,11 @@ class CompactedLogs(QueueLogs):
         return compacted.find_logs(self.folder)
 
     def _used(self, file: RandomFile) -> int:
-        """A file ends in zeros, without a blank."""
-        return nonzero_end(file, 0, min(file.size, SPAN))
+        """A file ends in zeros, before which a full one has a blank; one that was compacted has none."""
+        end = nonzero_end(file, 0, min(file.size, SPAN))
+        start = end - BLANK_SIZE
+        is_blank = start >= 0 and file.read(start, BLANK_SIZE) == BLANK.pack(file.size - start, BLANK_MAGIC)
+        return start if is_blank else end
 
     @cached_property
     def _sparse(self) -> dict[Key, SparseUnits]:

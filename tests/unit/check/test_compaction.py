@@ -12,6 +12,7 @@ import pytest
 from rmqtool.broker.predict import predict
 from rmqtool.check.verify import verify
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE
+from rmqtool.formats.message import BLANK, BLANK_MAGIC
 from rmqtool.problems import LOAD_FAILS
 from rmqtool.read.store import Store
 from tests.support.build_store import patch
@@ -96,6 +97,18 @@ def test_a_broker_that_does_not_compact(root: Path, tmp_path: Path) -> None:
         conf.write_text(f"enableCompaction={setting}\n")
         with Store.open(root, broker_conf=conf) as store:
             assert [each.problem.code for each in verify(store)] == codes
+
+
+def test_a_full_file_that_is_not_compacted_ends_with_a_blank(root: Path) -> None:
+    """It is no damage, and no part of a record; one with another length is damage."""
+    data = (root / LOG / OLDEST).read_bytes()
+    end = len(data.rstrip(b"\0"))
+    patch(root / LOG / OLDEST, end, BLANK.pack(len(data) - end, BLANK_MAGIC))
+    assert codes_of(root) == [] == codes_of(root / "compaction")
+    with Store.open(root / "compaction") as store:
+        assert len(list(store.messages())) == 18
+    patch(root / LOG / OLDEST, end, BLANK.pack(len(data) - end - 1, BLANK_MAGIC))
+    assert "CC02" in codes_of(root)
 
 
 def longer(path: Path) -> None:
