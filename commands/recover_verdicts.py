@@ -181,10 +181,9 @@ def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
     if found:
         more = listed([f"rmqtool problems {code}" for code in dict.fromkeys(found.values())])
         say = "say" if len(set(found.values())) > 1 else "says"
-        yield (
-            f"Copy {listed(list(found))} from a backup, the old host or a slave while the broker is stopped;"
-            f" {more} {say} more."
-        )
+        is_synced = all(each.startswith("config/") for each in found)
+        hosts = "a backup, the old host or a slave" if is_synced else "a backup or the old host"
+        yield (f"Copy {listed(list(found))} from {hosts} while the broker is stopped; {more} {say} more.")
 
 
 def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:

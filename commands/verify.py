@@ -268,7 +268,7 @@ def _next_texts(
             yield f"{what}{copied}: {recover}"
         return
     if counts["error"] and line is not None:
-        is_config = is_store and is_unbounded and present.keys() & {"CF02", "CF08", "RD10"}
+        is_config = is_store and is_unbounded and present.keys() & {"CF02", "CF08", "RD10", "RD15"}
         costs = " ".join(_start_sentences(opened, present)) if is_config else ""
         if costs:
             yield costs

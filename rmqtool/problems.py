@@ -436,6 +436,10 @@ PROBLEMS: tuple[Problem, ...] = (
             "creates an empty one, and never delivers again what was popped and not acknowledged",
             "while the broker is stopped, copy the folder from a backup; without one, set the offsets of groups that pop back (mqadmin"
             " resetOffsetByTime, once the broker runs)", "PopConsumerRocksdbStore"),
+    Problem("RD15", "MANIFEST behind", "error", "the MANIFEST of a RocksDB database has lost its newest records: it does not name tables that are there",
+            "starts without what those tables hold, and deletes them",
+            "before a broker starts, copy the folder from a backup; rmqtool rebuild makes queues (consumequeue) again",
+            "VersionSet#Recover, DBImpl#DeleteObsoleteFiles"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
             "reads it normally", None, "rmqtool-concepts(7), PARTS OF A STORE", input_unread=True),

@@ -18,6 +18,7 @@ from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.storage.config_files import FOLDER
 from rmqtool.storage.open_files import head_of
+from rmqtool.storage.out_of_reach import side_databases
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartRules
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class UnreadConfig(NamedTuple):
-    """A part of the configuration that a broker cannot read.
+    """A part of the configuration that a broker cannot read, or of another database without queues.
 
     Attributes:
         path: of the file, or of the folder of the database, relative to the store root.
@@ -65,6 +66,10 @@ def _files(layout: StoreLayout, rules: StartRules) -> Iterator[UnreadConfig]:
 
 
 def _databases(layout: StoreLayout, rules: StartRules) -> Iterator[UnreadConfig]:
+    for database in side_databases(layout):
+        if database.lost_edits(is_clean=layout.abort is None):
+            path = layout.relative(database.folder)
+            yield UnreadConfig(path, f"a part of {path} is no longer in its MANIFEST", "RD15", False)
     for part in layout.unsupported:
         if part.what != "config" or not part.reason:
             continue

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Report
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.single_file import offset_of_name
 from rmqtool.storage.unsupported import POP_RECORDS, QUEUES_IN_ROCKSDB, Unsupported
+
+if TYPE_CHECKING:
+    from rmqtool.storage.rocksdb.database import Database
 
 
 class _Part(NamedTuple):
@@ -71,6 +74,12 @@ def of_database(layout: StoreLayout, part: Unsupported) -> Finding | None:
         return None
     path, offset = part.place
     return finding(database_code(layout, path), layout.relative(path), offset, None, reason=part.reason)
+
+
+def side_databases(layout: StoreLayout) -> tuple[Database, ...]:
+    """The databases without queues that are read and have, or may have had, entries."""
+    config = () if layout.rocksdb_config is None else layout.rocksdb_config.databases
+    return tuple(each for each in (layout.pop, layout.rocksdb_messages, *config) if each is not None)
 
 
 def lost_code(part: Unsupported) -> str:

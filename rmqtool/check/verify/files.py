@@ -18,13 +18,14 @@ from rmqtool.log.log_files import is_misnamed
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
-from rmqtool.storage.out_of_reach import database_code, of_database
+from rmqtool.storage.out_of_reach import database_code, of_database, side_databases
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath, path_at
 
 WAIT_S = 2.0
 """How long a broker may take to give a new file its length."""
 _POLL_S = 0.05
+_TABLES_MAX = 100
 
 
 class _Sizes:
@@ -61,7 +62,7 @@ def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) ->
     """
     sizes = _Sizes(live=live)
     yield from _unsupported(layout)
-    yield from _databases(layout)
+    yield from _databases(layout, live=live)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
     for entry in layout.unexpected_entries:
@@ -109,16 +110,18 @@ def _unsupported(layout: StoreLayout) -> Iterator[Finding]:
             yield found
 
 
-def _databases(layout: StoreLayout) -> Iterator[Finding]:
+def _databases(layout: StoreLayout, *, live: bool) -> Iterator[Finding]:
     """What the databases that are read have lost of their newest changes."""
-    queues = None if layout.rocksdb is None else layout.rocksdb.database
-    config = () if layout.rocksdb_config is None else layout.rocksdb_config.databases
-    for database in filter(None, (queues, layout.pop, layout.rocksdb_messages, *config)):
+    queues = () if layout.rocksdb is None else (layout.rocksdb.database,)
+    for database in (*queues, *side_databases(layout)):
+        name = layout.relative(database.folder)
         for damage in database.damage:
             code = database_code(layout, damage.path)
             yield finding(code, layout.relative(damage.path), damage.offset, None, reason=damage.reason)
-        if database.lacks_log and database is not queues:  # brokers write queues without one
-            yield finding("RD11", layout.relative(database.folder))
+        if database.lacks_log and database not in queues:  # brokers write queues without one
+            yield finding("RD11", name)
+        if not live and database.lost_edits(is_clean=layout.abort is None):
+            yield finding("RD15", name, tables=database.unnamed[:_TABLES_MAX])
 
 
 def _may_read(path: Path) -> bool:

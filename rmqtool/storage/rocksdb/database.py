@@ -33,6 +33,7 @@ CURRENT = "CURRENT"
 _COMPARATOR = "leveldb.BytewiseComparator"
 _MANIFEST = pattern(r"MANIFEST-(\d{6,20})\n?")
 _LOG = pattern(r"(\d{6,20})\.log")
+_TABLE = pattern(r"(\d{6,20})\.sst")
 _CURRENT_LIMIT = 64
 _TRIES = 3
 _KEPT_BYTES = 8 << 20  # of decoded blocks
@@ -82,6 +83,10 @@ class Database:
         """Damage of write-ahead logs: the changes after it are not read."""
         self.lacks_log = False
         """Whether the newest write-ahead log is gone: RocksDB creates each before the MANIFEST names it."""
+        self.unnamed: list[str] = []
+        """Tables that no record of the MANIFEST names: RocksDB deletes them when it opens the database."""
+        self.lacks_edits = False
+        """Whether all write-ahead logs are newer than the MANIFEST: what older ones held is in tables."""
         self.crc32c: Callable[[bytes], int] = format_.crc32c
         """Computes checksums of blocks; a faster one may replace it."""
         self._lock = RLock()
@@ -108,6 +113,15 @@ class Database:
             self._tables, self._covers, self.damage = {}, {}, []
             self._kept, self._kept_bytes = OrderedDict(), 0
 
+    def lost_edits(self, *, is_clean: bool) -> bool:
+        """Whether RocksDB opens it without tables that it has held, and deletes them.
+
+        A crash, too, may leave tables that the MANIFEST does not name yet; what they hold is still in a
+        write-ahead log, or is dispatched again. A stop that `is_clean` deletes them (DBImpl::CloseHelper).
+        """
+        _ = self.families
+        return bool(self.unnamed) and (is_clean or self.lacks_edits)
+
     def opening_error(self) -> InputError | None:
         """Why RocksDB cannot open the database, which reads the head of every table; None if it can."""
         try:
@@ -125,10 +139,10 @@ class Database:
         """The column families by name."""
         with self._lock:
             for attempt in range(_TRIES):
-                found = self._families()
+                found, edits = self._families()
                 try:
-                    self._read_logs(found)
-                    self._must_exist(found)
+                    self._read_logs(found, edits.next_file)
+                    self._list_tables(found, edits.named)
                 except UnreadableError as error:
                     if not error.is_gone or attempt == _TRIES - 1:
                         raise
@@ -148,7 +162,7 @@ class Database:
             raise FormatError("it does not name a MANIFEST", path=path, physical_offset=0)
         return self.folder / name.strip()
 
-    def _families(self) -> dict[int, Family]:
+    def _families(self) -> tuple[dict[int, Family], _Edits]:
         path = self.manifest()
         found = {0: _Family("default")}
         edits, offset = _Edits(found), 0
@@ -164,7 +178,7 @@ class Database:
         return {
             number: Family(family.name, tuple(file for _, file in family.files.values()), family.log_number)
             for number, family in found.items()
-        }
+        }, edits
 
     def _records(self, path: Path, number: int | None) -> Iterator[tuple[int, bytes]]:
         """The records of a log file. Raises FormatError, UnreadableError."""
@@ -179,8 +193,11 @@ class Database:
                 raise
             raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
 
-    def _must_exist(self, families: dict[int, Family]) -> None:
+    def _list_tables(self, families: dict[int, Family], named: set[int]) -> None:
+        """Those of the MANIFEST must exist. Raises UnreadableError."""
         names = {name for name, _ in Listing().entries(self.folder)}
+        tables = (match for match in map(_TABLE.fullmatch, sorted(names)) if match is not None)
+        self.unnamed = [match[0] for match in tables if int(match[1]) not in named]
         for family in families.values():
             for file in family.files:
                 if f"{file.number:06}.sst" not in names:
@@ -191,13 +208,14 @@ class Database:
 
     # write-ahead logs
 
-    def _read_logs(self, families: dict[int, Family]) -> None:
+    def _read_logs(self, families: dict[int, Family], next_file: int) -> None:
         """Add the changes of the logs, up to the first damage, as a broker does (point-in-time recovery)."""
         self.damage = []
         first = min(family.log_number for family in families.values())
         names = (_LOG.fullmatch(name) for name, _ in Listing().entries(self.folder))
         numbers = sorted(int(match[1]) for match in names if match is not None)
         self.lacks_log = not numbers or numbers[-1] < max(each.log_number for each in families.values())
+        self.lacks_edits = bool(numbers) and numbers[0] >= next_file
         for number in numbers:
             if number < first:
                 continue
@@ -374,13 +392,16 @@ class _Edits:
     """Applies version edits in order.
 
     Those of an atomic group count together, or not at all if the MANIFEST ends inside it. `lacking` is what
-    no edit has said yet: RocksDB does not open a database without it.
+    no edit has said yet: RocksDB does not open a database without it. `named` are all tables that were added,
+    those that were deleted later too; files that are made after the edits have numbers from `next_file` on.
 
     Source: VersionEditHandler::CheckIterationResult, AtomicGroupReadBuffer.
     """
 
     def __init__(self, families: dict[int, _Family]) -> None:
         self.lacking = set(_NEEDED)
+        self.named: set[int] = set()
+        self.next_file = 0
         self._families = families
         self._group: list[format_.VersionEdit] = []
 
@@ -393,6 +414,8 @@ class _Edits:
             return
         for each in self._group:
             _apply(self._families, each)
+            self.named |= {file.number for _, file in each.new_files}
+            self.next_file = max(self.next_file, each.next_file or 0)
             self.lacking -= {what for what, field in _NEEDED.items() if getattr(each, field) is not None}
         self._group.clear()
 

@@ -98,7 +98,8 @@ def _open_side(layout: StoreLayout, parts: tuple[Unsupported, ...], folder: Path
     named = [part for part in parts if part.what != SIDE_STORE] or [
         Unsupported(each, folder) for each in filled
     ]
-    layout.rocksdb_messages = database if named or database.lacks_log else None
+    is_complete = not (database.lacks_log or database.lost_edits(is_clean=True))
+    layout.rocksdb_messages = None if is_complete and not named else database
     layout.unsupported = tuple(part for part in layout.unsupported if part not in parts)
     layout.read_only = (*layout.read_only, *named)
 

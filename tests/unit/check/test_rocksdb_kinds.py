@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.broker.predict import predict_all
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_OK
 from rmqtool.formats import config_json, properties, rocksdb_queue
@@ -401,6 +402,40 @@ def test_lost_files_of_a_database(name: str, folder: str, lost: str, cases: Libr
     said = [*plan.plan.summary["warnings"], *(each.reason for each in plan.refusals)]
     assert any(action.database for action in plan.plan.actions) == (wanted == "RD01")
     assert any("which rmqtool cannot repair" in each or "RD10" in each for each in said) == (wanted == "RD10")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        (COMBINED, "consumequeue"), (COMBINED, "rocksdbstore"), ("kind_trans_540", "rocksdbstore"),
+        ("kind_rocksdb_540", "kvStore"), ("kind_rocksdb_540", "config/topics"),
+        ("kind_rocksdb_540", "config/consumerOffsets"), ("kind_config_v2_540", "config/rdb"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_lost_its_end(name: str, folder: str, cases: Library, tmp_path: Path) -> None:
+    """RocksDB opens the rest, and deletes the tables; a start is said to lose what is in them.
+
+    After a crash tables that are not named are normal, as long as the write-ahead log before them is there.
+    """
+    store = cases.copy(name, tmp_path / "store")
+    (manifest,) = (store / folder).glob("MANIFEST-*")
+    content, tables = manifest.read_bytes(), [path.name for path in (store / folder).glob("*.sst")]
+    manifest.write_bytes(content[: len(content) // 2])
+    (row,) = (row for row in rows_of(store) if row["problem"] == "RD15")
+    assert row["path"] == folder and set(row["detail"]["tables"]) <= set(tables)
+    if folder != "consumequeue":
+        with Store.open(store) as opened:
+            (found,) = predict_all(opened, ["5.4"])
+        assert [(each.path, each.problem, each.ends) for each in found.unread_config] == [
+            (folder, "RD15", False)
+        ]
+    (store / "abort").touch()
+    assert ("RD15" in codes_of(store)) == (folder != "consumequeue")  # its log is empty, and stays
+    manifest.write_bytes(content)
+    (store / folder / "000900.sst").write_bytes(b"a flush that a crash ended")
+    assert "RD15" not in codes_of(store)
+    (store / "abort").unlink()
+    assert "RD15" in codes_of(store)
 
 
 def test_config_in_one_database(tmp_path: Path, cases: Library) -> None:

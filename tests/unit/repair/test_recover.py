@@ -54,6 +54,7 @@ STAYS = {
     "gap_rd11_log_missing": {"RD11"},
     "gap_rd13_database_missing": {"RD13"},
     "gap_rd14_pop_database_missing": {"RD14"},
+    "gap_rd15_manifest_cut": {"RD15"},
     "gap_tm04_timer_database_lost": {"RD13", "TM04"},
     "old_cl16_queue_made_anew": {"CL16"},
 }
