@@ -189,7 +189,8 @@ def log_records(
     Args:
         read: bytes [offset, offset + length) of the file.
         size: the file's.
-        number: the number of a write-ahead log, which records of a file used again name.
+        number: the number of a write-ahead log, which records of a file used again name; None for a
+            MANIFEST, of which RocksDB takes no record with a wrong checksum for one that is being written.
         data_from: the first offset from an offset on that may hold anything but zeros.
 
     Raises:
@@ -216,7 +217,8 @@ def log_records(
             if kind not in _PLAIN and kind not in _RECYCLED:
                 raise _damaged(base + at, f"a record of type {kind}, which is not read")
             if masked(crc32c(block[at + LOG_HEAD.size - 1 : stop])) != checksum:
-                if base + BLOCK_SIZE >= size and not block[stop:].strip(b"\0"):
+                is_last = base + BLOCK_SIZE >= size and not block[stop:].strip(b"\0")
+                if is_last and number is not None:
                     return  # the last record, of which not all bytes were written
                 raise _damaged(base + at, "a record does not match its checksum")
             if kind in _RECYCLED:

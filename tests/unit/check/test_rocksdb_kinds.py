@@ -7,7 +7,7 @@ import lzma
 import re
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +436,45 @@ def test_a_manifest_that_lost_its_end(name: str, folder: str, cases: Library, tm
     assert "RD15" not in codes_of(store)
     (store / "abort").unlink()
     assert "RD15" in codes_of(store)
+
+
+def flip_the_last_byte(folder: Path) -> None:
+    (manifest,) = folder.glob("MANIFEST-*")
+    content = manifest.read_bytes()
+    manifest.write_bytes(content[:-1] + bytes((content[-1] ^ 1,)))
+
+
+@pytest.mark.parametrize("damage", [flip_the_last_byte])
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        (COMBINED, "consumequeue"), (COMBINED, "rocksdbstore"), ("kind_rocksdb_540", "consumequeue"),
+        ("kind_rocksdb_540", "kvStore"), ("kind_rocksdb_540", "config/topics"),
+        ("kind_config_v2_540", "config/rdb"),
+    ],
+)  # fmt: skip
+def test_what_rocksdb_does_not_open(
+    name: str, folder: str, damage: Callable[[Path], None], cases: Library, tmp_path: Path
+) -> None:
+    """A broker of 5.4.0 was seen not to start with such queues, or such a configuration."""
+    store = cases.copy(name, tmp_path / "store")
+    damage(store / folder)
+    code = "RD01" if folder == "consumequeue" else "RD10"
+    assert [row["path"] for row in rows_of(store) if row["problem"] == code] == [
+        path for path in files_that_differ(cases.path(name) / folder, store / folder, folder)
+    ]
+    with Store.open(store) as opened:
+        (found,) = predict_all(opened, ["5.4"])
+    assert found.loads == (folder != "consumequeue")
+    assert [each.ends for each in found.unread_config] == [True] * folder.startswith("config")
+
+
+def files_that_differ(before: Path, after: Path, folder: str) -> list[str]:
+    return [
+        f"{folder}/{path.name}"
+        for path in sorted(after.iterdir())
+        if path.is_file() and path.read_bytes() != (before / path.name).read_bytes()
+    ]
 
 
 def test_config_in_one_database(tmp_path: Path, cases: Library) -> None:

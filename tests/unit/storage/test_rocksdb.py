@@ -202,6 +202,31 @@ def test_a_manifest_that_was_cut(folder: str, cases: Library, tmp_path: Path) ->
     assert not opens[0] and opens[-1] and opens == sorted(opens)
 
 
+@pytest.mark.parametrize("folder", ["consumequeue", "config/topics"])
+def test_a_manifest_that_was_damaged(folder: str, cases: Library, tmp_path: Path) -> None:
+    """Only what is cut off may be missing: RocksDB takes no wrong record for one that is being written."""
+    source = cases.path("kind_rocksdb_540") / folder
+    (manifest,) = source.glob("MANIFEST-*")
+    content = manifest.read_bytes()
+    size = len(content)
+    damaged = {"zeros": content + bytes(99), "text": content + b"garbage", "more": content + b"x"}
+    for at in (*range(0, size, 53), size - 2, size - 1):
+        damaged[f"byte{at}"] = content[:at] + bytes((content[at] ^ 0x41,)) + content[at + 1 :]
+        damaged[f"tail{at}"] = content[:at] + bytes(size - at)
+    for name, each in damaged.items():
+        mine, theirs = tmp_path / f"mine{name}", tmp_path / f"theirs{name}"
+        for copy in (mine, theirs):
+            shutil.copytree(source, copy)
+            (copy / manifest.name).write_bytes(each)
+        expected = rows_of_library(theirs)
+        if expected is not None:
+            assert rows_of(mine) == expected, name
+            continue
+        with pytest.raises(FormatError) as caught:
+            rows_of(mine)
+        assert Path(str(caught.value.path)).name == manifest.name
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with tables and changes in a write-ahead log."""
