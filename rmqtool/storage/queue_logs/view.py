@@ -415,7 +415,8 @@ class CompactedLogs(QueueLogs):
         """A file ends in zeros, before which a full one has a blank; one that was compacted has none."""
         end = nonzero_end(file, 0, min(file.size, SPAN))
         start = end - BLANK_SIZE
-        is_blank = start >= 0 and file.read(start, BLANK_SIZE) == BLANK.pack(file.size - start, BLANK_MAGIC)
+        blank = file.read(start, BLANK_SIZE) if start >= 0 else b""
+        is_blank = len(blank) == BLANK_SIZE and BLANK.unpack(blank) == (file.size - start, BLANK_MAGIC)
         return start if is_blank else end
 
     @cached_property
