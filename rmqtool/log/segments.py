@@ -66,6 +66,20 @@ def _queue_path(logs: TieredLogs, topic: str, queue_id: int) -> str:
     return f"{logs.broker.name}/{topic}/{queue_id}"
 
 
+def committed_units(logs: TieredLogs, key: tuple[str, int]) -> int:
+    """The offset up to which the units of a queue are written, as the metadata say; 0 without metadata.
+
+    Of a segment that is shorter only what it has: that it is too short is TS03.
+    """
+    content, there = logs.metadata.content, segments_of(logs)
+    queue = form.CONSUME_QUEUE, _queue_path(logs, *key)
+    segments = content.segments.items() if content is not None else ()
+    return max(
+        (at[2] + min(said.size, there[at].size) for at, said in segments if at in there and at[:2] == queue),
+        default=0,
+    )
+
+
 def named_and_missing(logs: TieredLogs) -> Iterator[tuple[SegmentKey, Finding]]:
     """TS04 for every segment with content that only the metadata name; nothing without metadata."""
     content, there = logs.metadata.content, segments_of(logs)

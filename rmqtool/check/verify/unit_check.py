@@ -29,7 +29,7 @@ from rmqtool.check.verify.spans import RANGES_MAX, Key, Mismatch, Span, UnitFaul
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.log.segments import units_name
+from rmqtool.log.segments import committed_units, units_name
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.queue.units import UnitReader, pre_blank, present
@@ -356,6 +356,8 @@ class UnitCheck:
         own = layout.queue_logs is not None  # each queue may lag behind the log that it has
         dispatched = item.first > units.last and (own or item.start >= self.context.dispatch_from)
         dispatched &= layout.kind != "compacted"  # a start cuts the log where its queue ends
+        if dispatched and isinstance(layout.queue_logs, TieredLogs):  # what is committed is not written again
+            dispatched = item.first * UNIT_SIZE >= committed_units(layout.queue_logs, key)
         yield self._finding("CQ01" if dispatched else "CQ02", key, item.first, item.last, record=item.start)
 
     def _wrong(self, key: Key, item: Mismatch, reader: UnitReader) -> Iterator[Finding]:

@@ -737,6 +737,18 @@ def test_units_of_a_tiered_copy_that_are_one_hole(copy: Path) -> None:
     codes_of(copy / "tiered")
 
 
+@pytest.mark.parametrize("zeroed", [5, 30])
+def test_committed_units_that_are_zero(zeroed: int, copy: Path) -> None:
+    """The metadata say that they were written; without metadata the queue may lag behind the log."""
+    patch(copy / BROKER / "TopicA/0/CONSUME_QUEUE" / FIRST, 20 * (30 - zeroed), bytes(20 * zeroed))
+    (found,) = [item for item in findings_of(copy) if item.problem.severity != "note"]
+    assert (found.problem.code, found.detail["problem"]) == ("TS06", "CQ02")
+    assert (found.detail["queue_offset"], found.detail["last_queue_offset"]) == (30 - zeroed, 29)
+    assert "CQ02" in codes_of(copy / "tiered")
+    shutil.rmtree(copy / "config")
+    assert "CQ01" in codes_of(copy / "tiered")
+
+
 def test_a_view_lists_its_files_once(copy: Path) -> None:
     """The work for a copy of many queues rises with their number: no status lists a folder again."""
     with Store.open(copy / "tiered") as store:
