@@ -25,6 +25,7 @@ from rmqtool.commands.lookup_text import (
     index_texts,
     missing_text,
     nothing_text,
+    queue_texts,
     scan_text,
     unseen_text,
     with_hash,
@@ -657,6 +658,7 @@ class _Task:
         for text in (
             *index_texts(self.store, request, looked),
             *dead_texts(request, looked, self.command("recover")),
+            *queue_texts(self.store, request),
         ):
             self.writer.note(f"rmqtool: {text}")
         if looked.gaps and request.scan == "never":

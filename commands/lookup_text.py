@@ -245,6 +245,14 @@ def _places(gaps: Sequence[Gap]) -> str:
     return shown + (f" and {more} more places" if more > 0 else "")
 
 
+def queue_texts(store: Store, request: Request) -> Iterable[str]:
+    """Yield what a queue offset does not say: a consumer does not get every message of a compacted topic."""
+    if request.kind == "queue_offset":
+        from rmqtool.read.compacted import compacted_texts
+
+        yield from compacted_texts(store.layout, request.selection)
+
+
 def index_texts(store: Store, request: Request, looked: SearchReport) -> Iterable[str]:
     """Yield problems with index files, one line for each.
 

@@ -9,6 +9,7 @@ __all__ = [
     "boundaries",
     "broker_names",
     "by_time",
+    "compacted",
     "consumer_offsets",
     "coverage",
     "delay_levels",

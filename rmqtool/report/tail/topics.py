@@ -16,6 +16,7 @@ from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Report
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.queue.consume_queue import BatchConsumeQueue, open_queue
+from rmqtool.read.compacted import compacted_texts
 from rmqtool.read.known_topics import queue_ids
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -83,7 +84,7 @@ def open_tail(
         follow: keep looking for new messages, files, queues and topics.
         report: receives findings.
         note: receives texts about queues that were cut, expired or new, about offsets that are not there,
-            and about queues that lag behind the log of a stopped store.
+            about queues that lag behind the log of a stopped store, and about compacted topics.
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
@@ -109,7 +110,11 @@ def open_tail(
     offsets = requested_offsets(store, queues, start)
     numbers = start_numbers(store, queues, start, wanted, offsets)
     if note is not None:
-        for text in (*moved_starts(store, queues, offsets), *behind_texts(store, selection)):
+        for text in (
+            *moved_starts(store, queues, offsets),
+            *behind_texts(store, selection),
+            *compacted_texts(layout, selection),
+        ):
             note(text)
     open_files = OpenFiles()
     tails = []

@@ -56,9 +56,13 @@ def copies_in(root: Path) -> tuple[QueueLogs, ...]:
             if len(brokers) == 1:
                 metadata = root / "config" / METADATA
                 found.append(TieredLogs(root / name, brokers[0], metadata))
-    if is_compaction(root / COMPACTION, listing):
-        found.append(CompactedLogs(root / COMPACTION))
-    return tuple(found)
+    compacted = compacted_in(root)
+    return (*found, compacted) if compacted is not None else tuple(found)
+
+
+def compacted_in(root: Path) -> CompactedLogs | None:
+    """The logs of compacted topics in a store; None if it has none."""
+    return CompactedLogs(root / COMPACTION) if is_compaction(root / COMPACTION, Listing()) else None
 
 
 def as_store(logs: QueueLogs, conf: BrokerConf | None = None) -> StoreLayout:

@@ -11,6 +11,8 @@ import pytest
 
 from rmqtool.broker.predict import predict
 from rmqtool.check.verify import verify
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_OK
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE
 from rmqtool.formats.message import BLANK, BLANK_MAGIC
 from rmqtool.problems import LOAD_FAILS
@@ -151,6 +153,31 @@ def test_log_and_queue_have_the_same_files(folder: str, damage: Damage, root: Pa
     with Store.open(root) as store:
         start = predict(store, "5.4")
     assert not start.loads and "have not the same files" in (start.load_error or "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tail", "--topic", TOPIC, "--limit", "1"),
+        ("lookup", "--topic", TOPIC, "--queue", "0", "--queue-offset", "3"),
+    ],
+    ids=["tail", "lookup"],
+)
+def test_what_a_consumer_gets(words: tuple[str, ...], root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Messages of the commit log are shown, with a note where a consumer begins, and the line for that."""
+    command, *options = words
+    assert main([command, str(root), *options]) == EXIT_OK
+    error = " ".join(capfd.readouterr().err.split())
+    line = f"rmqtool dump {root}/compaction --topic {TOPIC}"
+    assert f"of queue 0 from queue offset 1282 on: {line}" in error
+    assert main(line.split()[1:]) == EXIT_OK
+    for damaged in (root / UNITS).iterdir():
+        zeroed(damaged)
+    assert main([command, str(root), *options]) == EXIT_OK
+    assert "of queue 0 none:" in " ".join(capfd.readouterr().err.split())
+    options[1] = "TopicA"
+    assert main([command, str(root), *options]) == EXIT_OK
+    assert "compacted" not in capfd.readouterr().err
 
 
 def test_the_sound_store(root: Path) -> None:
