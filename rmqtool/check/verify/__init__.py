@@ -32,7 +32,7 @@ from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_check
 from rmqtool.check.verify.timer import check_timer
 from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Progress
-from rmqtool.problems import LEDGER_CURE, Finding, leaves_ledger
+from rmqtool.problems import BY_CODE, LEDGER_CURE, Finding, leaves_ledger
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.context import Observe
@@ -136,6 +136,8 @@ def verify(
         found = _run(context, set(report.passes))
         if store.layout.kind == "tiered":
             found = map(_without_repair, found)
+        elif store.layout.kind == "compacted":
+            found = map(_of_compacted, found)
         elif store.layout.ledger is not None:
             found = map(_of_ledger, found)
         yield from found
@@ -148,6 +150,13 @@ def _without_repair(item: Finding) -> Finding:
     return replace(
         item, problem=replace(item.problem, repair=None), message=item.message or item.problem.message
     )
+
+
+def _of_compacted(item: Finding) -> Finding:
+    """The finding with what is to be done about the logs of compacted topics, which no command repairs."""
+    if item.problem.repair is None:
+        return item
+    return replace(item, problem=replace(item.problem, repair=BY_CODE["CC02"].repair))
 
 
 def _of_ledger(item: Finding) -> Finding:

@@ -653,7 +653,7 @@ def expired_followers(store: Store, start: int) -> list[FileDecision]:
 
 def check_root(layout: StoreLayout) -> None:
     """Raise UsageError unless the layout is that of a store root."""
-    if layout.root is None:
+    if layout.root is None or layout.kind != "store":
         raise UsageError("this is not a store root", hint="name the folder that holds commitlog")
 
 

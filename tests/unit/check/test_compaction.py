@@ -53,7 +53,9 @@ def cut(path: Path) -> None:
 def test_the_newest_file_of_the_log(damage: Damage, root: Path) -> None:
     """Its units point past the end of the log, and no start dispatches its messages again."""
     damage(root / LOG / NEWEST)
-    assert "CQ03" in codes_of(root / "compaction")
+    inside = {each.problem.code: each.problem.repair or "" for each in findings_of(root / "compaction")}
+    assert "CQ03" in inside
+    assert all("delete compaction/ and checkpoint" in repair for repair in inside.values()), inside
     found = findings_of(root)
     assert "CQ03" in [each.detail.get("problem") for each in found if each.problem.code == "CC02"]
     (missing,) = [each for each in found if each.problem.code == "CC03"]
