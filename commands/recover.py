@@ -13,13 +13,14 @@ from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.recover_text import (
     LOST_SHOWN,
+    WHOLE_FILE,
     Row,
     first_rows,
     recover_lines,
     undo_lines,
     whole_records,
 )
-from rmqtool.commands.recover_verdicts import files_to_put_back
+from rmqtool.commands.recover_verdicts import files_to_put_back, lost_already, torn_rows
 from rmqtool.commands.verdicts import cure
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.filler import FIELDS, TAG
@@ -195,8 +196,8 @@ def _show(
     own = found if brokers else _of_own_versions(found)
     lines = list(recover_lines(
         own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
-        explain=store.command("dump"), keys=_keys_text(store, found), slave=_diff_command(store, opened),
-        reset=store.command("reset-offset"),
+        explain=store.command("dump"), whole=_whole_commands(store, found), keys=_keys_text(store, found),
+        slave=_diff_command(store, opened), reset=store.command("reset-offset"),
     ))  # fmt: skip
     if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
         for line in lines:
@@ -227,10 +228,19 @@ def _of_own_versions(found: Row) -> Row:
 
 def _save_command(store: options.ProfiledStoreOptions, found: Row, *, everything: bool) -> str | None:
     """Return the command line that prints the damaged records that the text shows as JSON."""
-    rows = first_rows(whole_records(found["lost"]), LOST_SHOWN, everything=everything)
+    rows = first_rows(whole_records(lost_already(found)), LOST_SHOWN, everything=everything)
     offsets = [str(row["physical_offset"]) for row in rows]
     words = [word for offset in offsets for word in ("--offset", offset)]
     return store.command("lookup", *words, "--json") if words else None
+
+
+def _whole_commands(store: options.ProfiledStoreOptions, found: Row) -> tuple[str, str] | None:
+    """Return the command lines that print the last messages as `append` takes them, and store them again."""
+    words = [word for row in torn_rows(found) for word in ("--offset", str(row["physical_offset"]))]
+    if not words:
+        return None
+    print_them = store.command("lookup", *words, "--fields", _APPENDED, "--json")
+    return print_them, store.command("append", "--input", WHOLE_FILE)
 
 
 def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | None = None) -> str | None:
@@ -320,5 +330,7 @@ def _copy_first(what: str) -> str:
     return text if what else ""
 
 
+_APPENDED = "topic,queue_id,flag,born_timestamp_ms,born_host,reconsume_times,body,body_encoding,properties"
+"""What of a row `append` stores; without the status, for which it refuses the row."""
 _DECIDE = ("save first", "verdict", "slave")
 _IN_PLAN = ("mode", "fill", "broker", "broker_heap")

@@ -9,10 +9,13 @@ from typing import Any
 
 from rmqtool.commands.recover_verdicts import (
     beyond_texts,
-    config_that_ends,
+    keeping_torn,
     ledger_is_damaged,
+    lost_already,
     of_recover,
     of_repair,
+    starts_up,
+    torn_rows,
 )
 from rmqtool.commands.verdicts import LOG_MISSING, verdict_lines
 from rmqtool.message.system_topics import is_system_topic
@@ -38,6 +41,8 @@ _LOST_IF_KNOWN = (
     "queue_id", "queue_offset", "queues", "messages", "place", "places", "from_time", "until_time"
 )  # fmt: skip
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
+WHOLE_FILE = "whole.jsonl"
+"""Where the last messages are saved if their bodies are whole."""
 _EACH = "--all shows each lost message, with queue and offsets"
 
 Row = dict[str, Any]
@@ -51,6 +56,7 @@ def recover_lines(
     check: str | None = None,
     save: str | None = None,
     explain: str | None = None,
+    whole: tuple[str, str] | None = None,
     keys: str | None = None,
     each: str = _EACH,
     slave: str | None = None,
@@ -60,7 +66,8 @@ def recover_lines(
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
     explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
-    is the start of the line that shows one of which a part is left. `keys` says how to see whether a key is
+    is the start of the line that shows one of which a part is left. `whole` prints the last messages if their
+    bodies are whole, and stores them again. `keys` says how to see whether a key is
     that of a lost message, `each` how to see each lost message if only their topics are shown; a command line
     is a line of its own. `slave` compares the store with a slave, `reset` is the line of reset-offset.
     """
@@ -79,6 +86,7 @@ def recover_lines(
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
     yield from _lost_lines(found, save, explain, each, everything=everything)
+    yield from _torn_lines(found, whole)
     if keys is not None:
         text, *lines = keys.split("\n")
         yield f"{'keys':<13}{text}"
@@ -130,18 +138,19 @@ def _head(found: Row) -> Iterator[str]:
         )
         yield f"{'plan':<13}{'undo the changes of the interrupted repair' if is_open else nothing}"
         return
-    lost, given_up = found["lost_messages"], found["given_up_messages"]
-    count = len(found["actions"])
+    lost, given_up = sum(row["count"] for row in lost_already(found)), found["given_up_messages"]
+    count, torn = len(found["actions"]), sum(row["count"] for row in torn_rows(found))
     parts = [counted(count, "change")]
     if not (LOG_MISSING in found["remaining"] or ledger_is_damaged(found)) and (lost or not given_up):
-        parts.append(_lost_in_short(found) if lost else "no message is lost")
+        parts.append(_lost_in_short(found, lost) if lost else "no message is lost")
     if given_up:
         parts.append(f"{counted(given_up, 'sound message')} given up")
+    if torn:
+        parts.append(f"{counted(torn, 'message')} with a whole body given up")
     yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
 
 
-def _lost_in_short(found: Row) -> str:
-    lost = found["lost_messages"]
+def _lost_in_short(found: Row, lost: int) -> str:
     text = f"{counted(lost, 'message')} {'is' if lost == 1 else 'are'} lost already"
     readable = sum(row["count"] for row in _readable(found))
     if not readable:
@@ -151,7 +160,7 @@ def _lost_in_short(found: Row) -> str:
 
 def _readable(found: Row) -> list[Row]:
     """Return the lost records of which something can still be read."""
-    return [row for row in found["lost"] if row["status"] is not None or row["remains"] is not None]
+    return [row for row in lost_already(found) if row["status"] is not None or row["remains"] is not None]
 
 
 def _mode_text(found: Row) -> str:
@@ -173,7 +182,7 @@ def _starts(found: Row) -> Iterator[str]:
     of_broker: dict[str, list[str]] = {row["broker"]: [] for row in found["predictions"]}
     for title, ask_broker, ask_plan in _QUESTIONS:
         is_of_load = title in _OF_THE_LOAD
-        cells = [ask_broker(row) if is_of_load or _starts_up(row) else "" for row in found["predictions"]]
+        cells = [ask_broker(row) if is_of_load or starts_up(row) else "" for row in found["predictions"]]
         plan_cell = ask_plan(found)
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in (*cells, plan_cell)):
             titles.append(title)
@@ -195,14 +204,10 @@ def _merged(of_broker: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {", ".join(names): list(cells) for cells, names in brokers.items()}
 
 
-def _starts_up(row: Row) -> bool:
-    return row["loads"] and config_that_ends(row) is None
-
-
 def _outcome(row: Row) -> str:
     if row["crashes"]:
         return "no: out of memory"
-    if not _starts_up(row):
+    if not starts_up(row):
         return "no: does not start"
     return "yes, but hang" if row["hangs"] else "yes"
 
@@ -264,7 +269,7 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("give up log bytes", lambda row: _size(row["bytes_abandoned"]),
      lambda plan: _size(plan["given_up_bytes"])),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
-     lambda plan: _text(plan["given_up_messages"])),
+     lambda plan: _text(plan["given_up_messages"] + sum(row["count"] for row in torn_rows(plan)))),
     ("shorten queues", _cut_queues, _shortened_queues),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
@@ -291,7 +296,7 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
         if queue["max_before"] is not None
     }
     for row in brokers:
-        for queue in row["queues"] if _starts_up(row) else ():
+        for queue in row["queues"] if starts_up(row) else ():
             before = (queue["min_before"] or 0, queue["max_before"] or 0)
             if before == (queue["min_after"], queue["max_after"]) and not queue["messages_hidden"]:
                 continue
@@ -342,11 +347,11 @@ def first_rows(rows: Sequence[Row], most: int, *, everything: bool) -> Sequence[
 def _lost_lines(
     found: Row, save: str | None, explain: str | None, each: str, *, everything: bool
 ) -> Iterator[str]:
-    lost = found["lost"]
+    lost = lost_already(found)
     if not lost:
         return
     yield ""
-    yield f"{'lost already':<13}{_lost_text(found)}{''.join(_fates(lost))}"
+    yield f"{'lost already':<13}{_lost_text(lost)}{''.join(_fates(lost))}"
     is_each = everything or len(lost) <= LOST_SHOWN
     rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if is_each else (_lost_by_topic(lost), _LOST_BY_TOPIC)
     shown = [
@@ -359,6 +364,31 @@ def _lost_lines(
     if not is_each:
         yield from each.split("\n")
     yield from _readable_lines(found, save, explain, everything=everything)
+
+
+def _torn_lines(found: Row, whole: tuple[str, str] | None) -> Iterator[str]:
+    """Yield the last messages that are given up although their bodies are whole, and how to keep them."""
+    torn = torn_rows(found)
+    if not torn:
+        return
+    count = sum(row["count"] for row in torn)
+    one, what, its = ("it", "message: its body is", "its queue offset")
+    if count > 1:
+        one, what, its = ("them", f"{count} messages: their bodies are", "their queue offsets")
+    versions = keeping_torn(found)
+    keep = f" A start of {versions} keeps {one}." if versions else ""
+    yield ""
+    yield (
+        f"{'given up':<13}the last {what} whole, but the properties end in zeros, as in a record that was not"
+        f" written in full.{keep} The next messages of the queue get {its}"
+    )
+    rows = [{**row, "keys": " ".join(row["keys"]), "status": " ".join(row["status"])} for row in torn]
+    yield from Output.table_lines(rows, _READABLE_COLUMNS)
+    if whole is not None:
+        print_them, store_them = whole
+        yield f"{'save first':<13}{print_them} > {WHOLE_FILE}"
+        yield f"{'':<13}After --apply, before a broker starts, this stores {one} again with what is left:"
+        yield f"{'':<13}{store_them}"
 
 
 def _lost_rows(lost: Sequence[Row]) -> list[Row]:
@@ -473,14 +503,14 @@ def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: -(row["messages"] or 0))
 
 
-def _lost_text(found: Row) -> str:
+def _lost_text(lost: Sequence[Row]) -> str:
     """Say how many messages of how many queues are lost, and how many places hold unknown ones."""
-    queues = {(row["topic"], row["queue_id"]) for row in found["lost"] if row["topic"] is not None}
-    unknown = sum(row["count"] == 0 for row in found["lost"])
+    queues = {(row["topic"], row["queue_id"]) for row in lost if row["topic"] is not None}
+    unknown, messages = sum(row["count"] == 0 for row in lost), sum(row["count"] for row in lost)
     parts = []
-    if found["lost_messages"]:
+    if messages:
         named = f" of {counted(len(queues), 'queue')}" if queues else ""
-        parts.append(f"{counted(found['lost_messages'], 'message')}{named}")
+        parts.append(f"{counted(messages, 'message')}{named}")
     if unknown:
         parts.append(f"{counted(unknown, 'place')} of the log with unknown messages")
     return " and ".join(parts)

@@ -6,6 +6,7 @@ Each function takes rows that commands show with `--format json`, with their tim
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 from rmqtool.command_line import command_line
 from rmqtool.commands.verdicts import (
@@ -22,6 +23,28 @@ from rmqtool.terminal import counted, shortened
 
 OFFSETS_LOST = "CF08"
 OFFSETS_OLD = "CF13"
+
+
+def torn_rows(found: Row) -> list[dict[str, Any]]:
+    """Return the last messages whose bodies are whole, and which the plan gives up as not written in full."""
+    return [
+        row
+        for row in found["lost"]
+        if row["fate"] == "cut" and {"CL13"} <= set(row["status"] or ()) <= {"CL09", "CL13"}
+    ]
+
+
+def lost_already(found: Row) -> list[dict[str, Any]]:
+    """Return the lost records without `torn_rows`, which are there until the plan is applied."""
+    torn = torn_rows(found)
+    return [row for row in found["lost"] if row not in torn]
+
+
+def keeping_torn(found: Row) -> str:
+    """Return the versions whose start keeps `torn_rows`, as a list in text; empty if none does."""
+    stop = max((row["physical_offset"] + row["size"] for row in torn_rows(found)), default=0)
+    versions = [row["broker"] for row in found["predictions"] if starts_up(row) and row["end_offset"] >= stop]
+    return listed(versions, word="or") if stop and versions else ""
 
 
 def offsets_lost_sentence(texts: Iterable[str]) -> str:
@@ -80,7 +103,7 @@ def of_recover(found: Row) -> list[str]:
         sentences.append(config_lost_sentence([*(each[:4] for each in found["warnings"]), *codes]))
     sentences += start_sentences(
         found["predictions"],
-        more=found["lost_messages"] > 0,
+        more=any(row["count"] for row in lost_already(found)),
         offsets_lost=offsets_lost_sentence(found["warnings"]),
         is_said=found["config_lost"],
         timer=_timer_text(found),
@@ -175,6 +198,11 @@ def config_that_ends(row: Row) -> Row | None:
     return next((each for each in row["unread_config"] if each["ends"]), None)
 
 
+def starts_up(row: Row) -> bool:
+    """Return whether a predicted start loads the store and ends on no part of its configuration."""
+    return row["loads"] and config_that_ends(row) is None
+
+
 def _config_cures(predictions: Sequence[Row]) -> Iterator[str]:
     """Yield what to do, once, about parts of the configuration that brokers cannot read."""
     found = {each["path"]: each["problem"] for row in predictions for each in row["unread_config"]}
@@ -259,16 +287,17 @@ def _plan_sentences(found: Row) -> Iterator[str]:
             yield "recover can repair nothing here; read the warnings."
         yield from _incomplete_sentence(found)
         return
-    given_up, lost = found["given_up_messages"], found["lost_messages"]
+    given_up, lost_rows = found["given_up_messages"], lost_already(found)
+    lost = sum(row["count"] for row in lost_rows)
     kept = f"gives up {counted(given_up, 'sound message')}" if given_up else "keeps every sound message"
-    text = f"recover {kept}"
+    text = f"recover {kept}{_torn_text(found)}"
     if lost:
         topics: dict[str, int] = {}
-        for each in found["lost"]:
+        for each in lost_rows:
             topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
         text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
-        if delivered := sum(each["delivered"] for each in found["lost"]):
+        if delivered := sum(each["delivered"] for each in lost_rows):
             these = ", a delayed message, was" if delivered == 1 else ", delayed messages, were"
             text += f"; {delivered} of these{these} delivered before"
     if not _lacks_log(found):  # without a log nothing is known of its messages
@@ -277,6 +306,20 @@ def _plan_sentences(found: Row) -> Iterator[str]:
     if lost and any(each["fate"] == "filled" for each in found["lost"]):
         yield f"Until the damage is repaired, {READS_DAMAGE}."
     yield from _incomplete_sentence(found)
+
+
+def _torn_text(found: Row) -> str:
+    """Say how many whole messages at the log's end the plan gives up, and who keeps them; empty for none."""
+    torn = torn_rows(found)
+    if not torn:
+        return ""
+    last, it, whole = ("message", "it", "body is whole")
+    if (count := sum(row["count"] for row in torn)) > 1:
+        last, it, whole = (f"{count} messages", "them", "bodies are whole")
+    versions = keeping_torn(found)
+    keep = f", and a start of {versions} keeps {it}" if versions else ""
+    word = "and" if found["given_up_messages"] else "but"
+    return f" {word} gives up the last {last}, whose {whole}{keep}: save {it} first"
 
 
 def files_to_put_back(found: Row) -> str:

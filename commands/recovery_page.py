@@ -149,9 +149,15 @@ touched. The CRC of the body does not cover the topic, the queue id and the queu
 of these is damaged, `recover` restores it from the record's queue unit and the surrounding records,
 provided that these agree; otherwise the record is not changed.
 
-A message whose body is sound stays even if its properties end in zeros. Its keys and tags may be lost, and
-only a slave or a copy still has them. `recover` names such messages, and `verify` shows them as the warning
-CL13. A broker may be started with them.
+A message whose body is sound stays even if its properties end in zeros, as long as others follow it. Its keys
+and tags may be lost, and only a slave or a copy still has them. `recover` names such messages, and `verify`
+shows them as the warning CL13. A broker may be started with them.
+
+This does not hold for the last message of the log: there rmqtool takes a record that ends in zeros for one
+that was not written in full (CL01), and `recover` gives it up, although a broker's start keeps it if its body
+is whole. `recover` says so, and prints a command line that saves the message and one that stores it again
+after `--apply`, with the properties that are left. It gets the same queue offset if it is stored before a
+broker starts.
 
 ```console
 $ rmqtool verify store

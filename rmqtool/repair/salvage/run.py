@@ -64,9 +64,9 @@ class Run:
         log = Log(scans, self.open)
         order = self._order(log)
         log.cut_zombies(order)
-        claims, tails = self._units(log)
         with closing(Traces(log, order)) as traces:
             traces.add_heads()
+            claims, tails = self._units(log, traces.heads)
             filled, tail, cut = self._fill(log, order, claims, traces)
         actions = [*files.deletes, *misnamed, *log.actions(filled)]
         lost = [record for key in sorted(filled) for record in filled[key].lost]
@@ -175,12 +175,13 @@ class Run:
             return read_order(log.scans, self.open, self.jobs)
         return Order()
 
-    def _units(self, log: Log) -> tuple[list[Claim], list[TailUnits]]:
+    def _units(self, log: Log, heads: set[int]) -> tuple[list[Claim], list[TailUnits]]:
         """Return the units of records in the holes and after the end; read only where there may be some."""
         if not log.holes and self.store.dispatched_end() <= log.end:
             return [], []
         ranges = [(hole.start, hole.stop) for hole in log.holes]
-        return units_in(self.layout, ranges, log.end, self.open, self.store.find, self.jobs)
+        heads = heads | {head.start for scan in log.scans for head in scan.pending}
+        return units_in(self.layout, ranges, log.end, heads, self.open, self.store.find, self.jobs)
 
     def _fill(
         self, log: Log, order: Order, claims: Sequence[Claim], traces: Traces

@@ -29,11 +29,15 @@ _ENDS_MAX = 2000  # ends that are searched for
 
 
 class Traces:
-    """Searches the holes of a log, `_BYTES_MAX` of them for headers, and `_ENDS_MAX` places for ends."""
+    """Searches the holes of a log, `_BYTES_MAX` of them for headers, and `_ENDS_MAX` places for ends.
+
+    `heads` are the offsets of all headers that were found, also of those whose queue is unknown.
+    """
 
     def __init__(self, log: Log, order: Order) -> None:
         self.log = log
         self.order = order
+        self.heads: set[int] = set()
         self._bytes = _BYTES_MAX
         self._ends = _ENDS_MAX
         self._open: tuple[FileScan, ByteSource] | None = None
@@ -59,6 +63,7 @@ class Traces:
             data = self._read(scan, start, min(start + _PIECE, stop))
             self._bytes -= len(data)
             for head in heads_in(data, start):
+                self.heads.add(head.physical_offset)
                 claim = None if head.physical_offset in known else self._claim(head, data, start)
                 if claim is not None:
                     claim.code = code

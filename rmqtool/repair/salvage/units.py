@@ -8,7 +8,7 @@ in the wrong queue's folder (two files exchanged, a folder renamed).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ def units_in(
     layout: StoreLayout,
     holes: Sequence[tuple[int, int]],
     end: int,
+    heads: Collection[int],
     opener: Callable[[Path], ByteSource],
     find: Find,
     jobs: int,
@@ -78,14 +79,16 @@ def units_in(
         layout: the store.
         holes: half-open ranges of the log, ascending.
         end: the log's end; units of records that begin there or later are tail units.
+        heads: offsets of records whose headers are left; after the end their units are not joined to others.
         opener: opens a queue file.
         find: reads a record of the log.
         jobs: number of threads.
     """
     edges = np.array(holes, np.int64).reshape(-1, 2)
+    alone = np.array(sorted(heads), np.int64)
 
     def read(queue: QueueFiles) -> tuple[list[_Hits], list[TailUnits]]:
-        return _of_queue(queue, edges, end, opener)
+        return _of_queue(queue, edges, end, alone, opener)
 
     claims: list[Claim] = []
     tails: list[TailUnits] = []
@@ -100,7 +103,7 @@ def units_in(
 
 
 def _of_queue(
-    queue: QueueFiles, edges: np.ndarray, end: int, opener: Callable[[Path], ByteSource]
+    queue: QueueFiles, edges: np.ndarray, end: int, alone: np.ndarray, opener: Callable[[Path], ByteSource]
 ) -> tuple[list[_Hits], list[TailUnits]]:
     found: list[_Hits] = []
     tails: list[TailUnits] = []
@@ -110,7 +113,7 @@ def _of_queue(
         size = units["size"].astype(np.int64)
         behind = start >= end
         if behind.any():
-            tails += _runs(queue, offsets[behind], counts[behind], start[behind], size[behind])
+            tails += _runs(queue, offsets[behind], counts[behind], start[behind], size[behind], alone)
         if not len(edges):
             continue
         place = np.searchsorted(edges[:, 0], start, side="right") - 1
@@ -197,10 +200,17 @@ def _blocks(
 
 
 def _runs(
-    queue: QueueFiles, offsets: np.ndarray, counts: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+    queue: QueueFiles,
+    offsets: np.ndarray,
+    counts: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    alone: np.ndarray,
 ) -> list[TailUnits]:
-    """The units after the end; consecutive queue offsets are joined."""
-    cuts = (np.flatnonzero(offsets[1:] != offsets[:-1] + counts[:-1]) + 1).tolist()
+    """The units after the end; consecutive queue offsets are joined, but not those of records in `alone`."""
+    is_alone = np.isin(starts, alone)
+    parted = (offsets[1:] != offsets[:-1] + counts[:-1]) | is_alone[1:] | is_alone[:-1]
+    cuts = (np.flatnonzero(parted) + 1).tolist()
     return [
         TailUnits(
             queue.topic, queue.queue_id, int(offsets[low]), int(counts[low:high].sum()), int(starts[low]),

@@ -130,8 +130,8 @@ def test_a_start_that_fails_hangs_or_crashes() -> None:
         "messages_hidden": 0, "consumer_offsets_beyond": [],
     }  # fmt: skip
     found: dict[str, Any] = {
-        "guard": False, "applied": None, "actions": [], "warnings": [], "lost_messages": 0, "incomplete": [],
-        "guessed_sizes": [], "remaining": [], "config_lost": False, "ledger": None,
+        "guard": False, "applied": None, "actions": [], "warnings": [], "lost": [], "lost_messages": 0,
+        "incomplete": [], "guessed_sizes": [], "remaining": [], "config_lost": False, "ledger": None,
         "predictions": [
             {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
             {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},

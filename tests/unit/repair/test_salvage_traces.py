@@ -217,3 +217,19 @@ def test_many_lost_records_before_it_do_not_hide_it(
     assert row["remains"]["body_bytes"] == 20
     with Store.open(root) as store:
         assert store.remains(one.physical_offset) is not None
+
+
+def test_the_header_before_other_units_after_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Units of a queue after the log's end are one row, without a record of which something is left."""
+    root = tmp_path / "store"
+    stored = made(root, keyed(60, queues=1))
+    one, others = stored[-4], stored[-3:]
+    start = topic_at(one) - 10
+    overwrite(root, start, bytes(one.physical_offset + one.total_size - start))
+    for each in others:
+        overwrite(root, each.physical_offset, bytes(each.total_size))
+    first, second = rows(root, capsys)
+    assert (first["queue_offset"], first["count"], second["count"]) == (one.queue_offset, 1, 3)
+    assert first["remains"]["body_bytes"] == one.body_length - 10 and second["remains"] is None
