@@ -73,7 +73,8 @@ def _start_sentence(found: Examination) -> Iterator[str]:
     if found.lost:
         are = "is" if sum(found.lost.values()) == 1 else "are"
         names = f": {'; '.join(found.lost_names)}" if found.lost_names else ""
-        yield f"{by_name(found.lost, 'message')} {are} damaged or already lost{names}."
+        least = "" if found.lost_are_all else "At least "
+        yield f"{least}{by_name(found.lost, 'message')} {are} damaged or already lost{names}."
     if found.info["state"]["lock"] == "held":
         yield "A broker is using the store."
     elif not starts:

@@ -344,7 +344,7 @@ def _beyond(opened: Store, store: options.StoreOptions, rows: Sequence[dict[str,
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:
     """Yield which topics the damage concerns."""
-    from rmqtool.check.verify import by_topic, messages_at_stake, names_of
+    from rmqtool.check.verify import are_all, by_topic, messages_at_stake, names_of
 
     if store.layout.kind != "store":
         return
@@ -354,7 +354,8 @@ def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> 
             yield "at stake in the log: not looked for; rmqtool recover names the lost messages"
         elif found:
             names = f": {'; '.join(names_of(store, found))}" if len(found) <= _NAMED else ""
-            yield f"at stake in the log: {by_name(by_topic(found), 'message')}{names}"
+            least = "" if are_all(store, found, ranges) else "at least "
+            yield f"at stake in the log: {least}{by_name(by_topic(found), 'message')}{names}"
         else:
             yield "at stake in the log: unknown, no queue leads there; rmqtool recover names lost messages"
     if topics:

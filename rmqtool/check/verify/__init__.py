@@ -25,7 +25,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.at_stake import AtStake, by_topic, damaged_ranges, messages_at_stake, names_of
+from rmqtool.check.verify.at_stake import (
+    AtStake,
+    are_all,
+    by_topic,
+    damaged_ranges,
+    messages_at_stake,
+    names_of,
+)
 from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
@@ -78,6 +85,7 @@ __all__ = [
     "timer",
     "verify",
     "AtStake",
+    "are_all",
     "by_topic",
     "messages_at_stake",
     "names_of",

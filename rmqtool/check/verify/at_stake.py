@@ -81,6 +81,27 @@ def messages_at_stake(store: Store, ranges: Sequence[tuple[int, int]]) -> list[A
     return list(found.values())
 
 
+def are_all(store: Store, found: Iterable[AtStake], ranges: Iterable[tuple[int, int]]) -> bool:
+    """Whether the records of `found` take up all of the ranges, so that no other message was in them.
+
+    What follows the last one in a file may be a blank. Units that are lost leave bytes that none takes up.
+    """
+    places = sorted((each.physical_offset, each.physical_offset + each.size) for each in found)
+    size = store.commit_log.file_size
+    header = max((file.entry_header for file in store.commit_log.files), default=0)  # of a DLedger entry
+    for start, stop in ranges:
+        reached = start
+        for low, high in places:
+            if high <= reached or low >= stop:
+                continue
+            if low > reached + header and low % size > header:
+                return False
+            reached = high
+        if reached < stop and stop % size:
+            return False
+    return True
+
+
 def by_topic(found: Iterable[AtStake]) -> dict[str, int]:
     """How many messages each topic has among them."""
     counts: dict[str, int] = {}

@@ -130,6 +130,7 @@ class Examination:
         missed: how many messages expired before a group read them, by group.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
         lost_names: these messages by name, if they are few.
+        lost_are_all: whether there can be no others that queues do not show.
         config_lost: whether the whole folder config/ was lost.
         topics: those of the records that were read; empty with `examine(walk=...)`, which passes them on.
     """
@@ -145,6 +146,7 @@ class Examination:
     host: dict[str, Any] | None = None
     lost: dict[str, int] = field(default_factory=dict)
     lost_names: list[str] = field(default_factory=list)
+    lost_are_all: bool = True
     missed: dict[str, int] = field(default_factory=dict)
     config_lost: bool = False
     topics: set[str] = field(default_factory=set)

@@ -21,7 +21,15 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.check.verify import by_topic, damaged_ranges, messages_at_stake, names_of, state, verify
+from rmqtool.check.verify import (
+    are_all,
+    by_topic,
+    damaged_ranges,
+    messages_at_stake,
+    names_of,
+    state,
+    verify,
+)
 from rmqtool.check.verify import context as verify_context
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import index as index_format
@@ -127,6 +135,7 @@ def examine(
         lost = (messages_at_stake(store, ranges) or []) if ranges else []
         found.lost = by_topic(lost)
         found.lost_names = list(names_of(store, lost)) if len(lost) <= _NAMED else []
+        found.lost_are_all = are_all(store, lost, ranges)
         left, reported = budget.left if walk is None else read_limit, {each.path for each in findings}
         add_starts(store, found, left, is_live=is_live, reported=reported)
         add_disk(store, found, now_ms, is_live=is_live)

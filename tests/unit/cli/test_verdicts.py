@@ -909,6 +909,21 @@ def test_verify_names_the_topics_at_stake(cases: Library, tmp_path: Path, capfd:
     shutil.copytree(root, tmp_path / "without", ignore=shutil.ignore_patterns("*consumequeue"))
     _, _, err = run(capfd, "verify", tmp_path / "without")
     assert "at stake in the log: unknown, no queue leads there; rmqtool recover names lost messages\n" in err
+    assert " ".join(said.split()[5:]) + " are damaged or already lost" in " ".join(
+        run(capfd, "doctor", root)[1].split()
+    )
+    lost = max(found["lost"], key=lambda each: int(each["queue_offset"]))
+    first, place = divmod(lost["queue_offset"] * 20, 20_000)
+    queue = root / "consumequeue" / lost["topic"] / str(lost["queue_id"]) / f"{first * 20_000:020}"
+    whole = queue.read_bytes()
+    queue.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
+    few = found["lost_messages"] - 1
+    text = f"at least {few} message{'s' * (few > 1)} of {lost['topic']}"
+    assert f"at stake in the log: {text}" in run(capfd, "verify", root)[2]
+    assert f"A{text[1:]} {'are' if few > 1 else 'is'} damaged" in " ".join(
+        run(capfd, "doctor", root)[1].split()
+    )
+    queue.write_bytes(whole)
     shutil.rmtree(root / "consumequeue/pubTx/0")
     _, _, err = run(capfd, "verify", root)
     assert "affected: consumers of pubTx\n" in err
