@@ -31,6 +31,7 @@ _LOST_COLUMNS = (
     "until_time",
 )  # fmt: skip
 _LOST_BY_TOPIC = ("topic", "queues", "messages", "places", "first_physical_offset", "from_time", "until_time")
+_LOST_BY_QUEUE = ("topic", "queue_id", "first_queue_offset", "last_queue_offset", "messages")
 _READABLE_COLUMNS = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "uniq_key", "status")
 _REMAINS_COLUMNS = (
     "physical_offset", "left", "topic", "queue_id", "queue_offset", "stored", "tags", "keys", "uniq_key"
@@ -43,7 +44,7 @@ _LOST_IF_KNOWN = (
 _CHANGE_COLUMNS = ("change", "path", "count", "bytes", "reason")
 WHOLE_FILE = "whole.jsonl"
 """Where the last messages are saved if their bodies are whole."""
-_EACH = "--all shows each lost message, with queue and offsets"
+_EACH = "--all shows the ranges of each queue, and each lost message, with queue and offsets"
 
 Row = dict[str, Any]
 
@@ -357,6 +358,9 @@ def _lost_lines(
     shown = [
         name for name in columns if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
     ]
+    if everything and len(lost) > LOST_SHOWN:
+        yield from Output.table_lines(_lost_by_queue(lost), _LOST_BY_QUEUE)
+        yield ""
     first = first_rows(rows, LOST_SHOWN, everything=everything)
     yield from Output.table_lines(first, shown)
     if len(rows) > len(first):
@@ -501,6 +505,29 @@ def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
             "until_time": max(before, default=None),
         })  # fmt: skip
     return sorted(rows, key=lambda row: -(row["messages"] or 0))
+
+
+def _lost_by_queue(lost: Sequence[Row]) -> list[Row]:
+    """Return a row for each range of queue offsets that a queue has lost."""
+    rows: list[Row] = []
+    known = [each for each in lost if each["count"]]
+    for each in sorted(known, key=lambda row: (row["topic"], row["queue_id"], row["queue_offset"])):
+        queue, first, stop = (each["topic"], each["queue_id"]), each["queue_offset"], each["queue_offset"]
+        stop += each["count"]
+        if rows and rows[-1]["queue"] == queue and rows[-1]["stop"] == first:
+            rows[-1]["stop"] = stop
+        else:
+            rows.append({"queue": queue, "first": first, "stop": stop})
+    return [
+        {
+            "topic": row["queue"][0],
+            "queue_id": row["queue"][1],
+            "first_queue_offset": row["first"],
+            "last_queue_offset": row["stop"] - 1,
+            "messages": row["stop"] - row["first"],
+        }
+        for row in rows
+    ]
 
 
 def _lost_text(lost: Sequence[Row]) -> str:

@@ -193,7 +193,7 @@ class Run:
         crc = log.has_property_crc
         filled: dict[int, Filled] = {}
         for parts in assign(log.holes, claims, order, start, traces.end_before, property_crc=crc):
-            filled[parts.hole.start] = self._fill_one(log, parts, crc)
+            filled[parts.hole.start] = self._fill_one(log, order, parts, crc)
         if self.fill == "records":
             return filled, (), []
         first = next((hole for hole in log.holes if filled[hole.start].lost), None)
@@ -204,12 +204,25 @@ class Run:
         tail = log.end_at(first)
         return {key: item for key, item in filled.items() if key < first.start}, tail, lost
 
-    def _fill_one(self, log: Log, parts: Parts, crc: bool) -> Filled:
+    def _fill_one(self, log: Log, order: Order, parts: Parts, crc: bool) -> Filled:
         filled, hole = fill_hole(parts, property_crc=crc), parts.hole
         # without other evidence, a blank with a wrong size proves nothing else
         if hole.code == "CL10" and not hole.next_size and not filled.fillers and log.is_empty_end(hole):
             filled = replace(filled, lost=())
+        if hole.to_end and filled.lost and filled.lost[-1].topic is None and self._has_units(order, parts):
+            filled = replace(filled, lost=filled.lost[:-1])  # the rest of the file was a blank
         return filled
+
+    def _has_units(self, order: Order, parts: Parts) -> bool:
+        """Whether each lost record of a hole has a unit: they have all, and later records have units too."""
+        if any(claim.known_from != "unit" for claim in parts.claims) or any(
+            free.wanted or not free.to_end for free in parts.free
+        ):
+            return False
+        queues = self.store.queues
+        return self.store.dispatched_end() > parts.hole.stop and all(
+            (java_utf8_decode(topic), queue_id) in queues for topic, queue_id in order.known
+        )
 
     def _notes(self, log: Log, order: Order) -> Iterator[str]:
         if order.zombies_from is not None:

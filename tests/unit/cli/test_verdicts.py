@@ -394,7 +394,7 @@ def test_recover_of_a_cut_log_counts_messages_and_queues(
     lines = out.splitlines()
     header = next(line for line in lines if line.startswith("topic ") and "messages" in line)
     assert header.split() == ["topic", "queues", "messages", "first_physical_offset", "from_time"]
-    assert "--all shows each lost message, with queue and offsets" in lines
+    assert "--all shows the ranges of each queue, and each lost message, with queue and offsets" in lines
     rows = [line.split() for line in lines[lines.index(header) + 2 :][:10]]
     lost: Counter[str] = Counter()
     for each in found["lost"]:

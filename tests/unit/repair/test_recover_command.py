@@ -635,3 +635,27 @@ def test_each_lost_config_file_has_its_reason(
     main(["recover", str(root), "--format", "text"])
     out = capsys.readouterr().out
     assert out.count("a broker loads its .bak, which is copied") == 2 and "as above" not in out
+
+
+def test_lost_messages_of_a_file_that_was_cut(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Queues name all of them, so the rest of the file was a blank; --all shows the ranges of each queue."""
+    root = store_copy("ok_497_clean")
+    os.truncate(root / "commitlog" / f"{2 << 20:020}", 700_001)
+    _, found = report(capsys, root)
+    assert found["lost_messages"] > 20 and all(row["count"] for row in found["lost"])  # noqa: PLR2004
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for row in found["lost"]:
+        offsets = range(row["queue_offset"], row["queue_offset"] + row["count"])
+        numbers.setdefault((row["topic"], str(row["queue_id"])), []).extend(offsets)
+    lines = run(capsys, root, "--format", "text", "--all")[1].splitlines()
+    start = next(number for number, line in enumerate(lines) if "first_queue_offset" in line) + 2
+    ranges: dict[tuple[str, str], list[int]] = {}
+    for line in lines[start : lines.index("", start)]:
+        topic, queue, first, last, count = line.split()
+        assert int(last) - int(first) + 1 == int(count)
+        ranges.setdefault((topic, queue), []).extend(range(int(first), int(last) + 1))
+    assert ranges == {queue: sorted(each) for queue, each in numbers.items()}
+    shutil.rmtree(root / "consumequeue/pubTopicOne")  # a queue that does not say what it had there
+    assert any(not row["count"] for row in report(capsys, root)[1]["lost"])
