@@ -418,7 +418,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "indexes no new message until the log reaches the noted end", _INDEX_AGAIN, "IndexRocksDBStore#buildIndex"),
     Problem("RD10", "damaged side database", "error", "a part of a file of a RocksDB database without queues cannot be read",
             "does not start if it is the configuration; otherwise starts without what the database holds, or fails when it reads the block",
-            "while the broker is stopped, copy the folder from a backup; if only CURRENT is missing, write the name of the MANIFEST there, and a line end,"
+            "while the broker is stopped, copy the folder from a backup; if only CURRENT is missing or wrong, write the name of the MANIFEST there, and a line end,"
             " into a new file CURRENT; rmqtool rebuild with --broker-conf makes an index again (indexRocksDBEnable)",
             "AbstractRocksDBStorage", input_unread=True),
     Problem("RD11", "write-ahead log missing", "warning", "the write-ahead log of a RocksDB database is missing",

@@ -31,7 +31,7 @@ from rmqtool.storage.rocksdb.table import Entry, RangeDelete, Table
 
 CURRENT = "CURRENT"
 _COMPARATOR = "leveldb.BytewiseComparator"
-_MANIFEST = pattern(r"MANIFEST-(\d{6,20})\n?")
+_MANIFEST = pattern(r"MANIFEST-(\d{6,20})\n")
 _LOG = pattern(r"(\d{6,20})\.log")
 _TABLE = pattern(r"(\d{6,20})\.sst")
 _CURRENT_LIMIT = 64
@@ -92,6 +92,7 @@ class Database:
         self._lock = RLock()
         self._files = OpenFiles()
         self._tables: dict[int, Table] = {}
+        self._sizes: dict[int, int] = {}
         self._kept: OrderedDict[tuple[int, int], list[Entry]] = OrderedDict()
         self._kept_bytes = 0
         self._covers: dict[str, _Cover] = {}
@@ -159,7 +160,11 @@ class Database:
         except OSError as error:
             raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
         if _MANIFEST.fullmatch(name) is None:
-            raise FormatError("it does not name a MANIFEST", path=path, physical_offset=0)
+            is_cut = _MANIFEST.fullmatch(f"{name}\n") is not None
+            reason = (
+                "the line that names the MANIFEST has no end" if is_cut else "it does not name a MANIFEST"
+            )
+            raise FormatError(reason, path=path, physical_offset=0)
         return self.folder / name.strip()
 
     def _families(self) -> tuple[dict[int, Family], _Edits]:
@@ -195,13 +200,14 @@ class Database:
 
     def _list_tables(self, families: dict[int, Family], named: set[int]) -> None:
         """Those of the MANIFEST must exist. Raises UnreadableError."""
-        names = {name for name, _ in Listing().entries(self.folder)}
-        tables = (match for match in map(_TABLE.fullmatch, sorted(names)) if match is not None)
+        sizes = {name: status.st_size for name, status in Listing().entries(self.folder)}
+        tables = (match for match in map(_TABLE.fullmatch, sorted(sizes)) if match is not None)
         self.unnamed = [match[0] for match in tables if int(match[1]) not in named]
         for family in families.values():
             for file in family.files:
-                if f"{file.number:06}.sst" not in names:
-                    path = self._path(file.number)
+                path = self._path(file.number)
+                self._sizes[file.number] = sizes.get(path.name, -1)
+                if path.name not in sizes:
                     raise UnreadableError(
                         "cannot read: the MANIFEST names this table, which does not exist", path=path
                     ) from FileNotFoundError()
@@ -257,13 +263,15 @@ class Database:
         return self.crc32c(data)
 
     def table(self, file: TableFile) -> Table:
-        """A table, opened when it is first asked for."""
+        """A table, opened when it is first asked for. Source: DBImpl::CheckConsistency."""
         with self._lock:
             table = self._tables.get(file.number)
             if table is None:
-                table = self._tables[file.number] = Table(
-                    self._path(file.number), file, self._read, self._checksum
-                )
+                path, size = self._path(file.number), self._sizes.get(file.number, file.size)
+                if size != file.size:
+                    reason = f"the table has {size} bytes, the MANIFEST says {file.size}"
+                    raise FormatError(reason, path=path, physical_offset=min(size, file.size))
+                table = self._tables[file.number] = Table(path, file, self._read, self._checksum)
             return table
 
     def tables(self, family: str, start: bytes = b"", stop: bytes | None = None) -> list[Table]:

@@ -444,7 +444,16 @@ def flip_the_last_byte(folder: Path) -> None:
     manifest.write_bytes(content[:-1] + bytes((content[-1] ^ 1,)))
 
 
-@pytest.mark.parametrize("damage", [flip_the_last_byte])
+def cut_the_line(folder: Path) -> None:
+    (folder / "CURRENT").write_text((folder / "CURRENT").read_text().rstrip("\n"))
+
+
+def lengthen_a_table(folder: Path) -> None:
+    with max(folder.glob("*.sst")).open("ab") as file:
+        file.write(b"garbage!garbage!")
+
+
+@pytest.mark.parametrize("damage", [flip_the_last_byte, cut_the_line, lengthen_a_table])
 @pytest.mark.parametrize(
     ("name", "folder"),
     [
