@@ -130,7 +130,10 @@ def _too_long(logs: QueueLogs, segment: Segment) -> Finding:
 def _metadata(logs: TieredLogs) -> Iterator[Finding]:
     path, content, reason = logs.metadata
     if path is not None and reason is not None:
-        yield finding("TS05", str(path), reason=reason)
+        found = finding("TS05", str(path), reason=reason)
+        problem = replace(found.problem, severity="warning", broker="loads the .bak")
+        message = f"{found.problem.message}, but its .bak can"
+        yield found if content is None else replace(found, problem=problem, message=message)
     if content is None:
         return
     there = segments_of(logs)

@@ -37,7 +37,10 @@ _CONFIG = "config"
 
 
 class MetadataFile(NamedTuple):
-    """The metadata: where they are, what they say, or why they cannot be read. All None if there are none."""
+    """The metadata: where they are, what they say, or why they cannot be read. All None if there are none.
+
+    With a content, `reason` says why it is that of the .bak.
+    """
 
     path: Path | None = None
     content: Metadata | None = None
@@ -130,7 +133,8 @@ def read_metadata(path: Path) -> MetadataFile:
         loaded = config_json.load_with_bak(*texts)
         if loaded.source == "failed":
             return MetadataFile(path, None, loaded.bak_error or loaded.file_error)
-        return MetadataFile(path, metadata_of(loaded.document))
+        reason = loaded.file_error or "it is missing or empty" if loaded.source == "bak" else None
+        return MetadataFile(path, metadata_of(loaded.document), reason)
     except (FormatError, OSError) as error:
         reason = error.message if isinstance(error, FormatError) else str(error.strerror or error)
         return MetadataFile(path, None, reason)

@@ -738,6 +738,17 @@ def test_units_of_a_tiered_copy_that_are_one_hole(copy: Path) -> None:
     codes_of(copy / "tiered")
 
 
+@pytest.mark.parametrize("content", [None, "", "{"])
+def test_metadata_of_the_bak(content: str | None, copy: Path) -> None:
+    """A broker reads them, and they may be older: a warning."""
+    path = copy / "config" / tiered.METADATA
+    path.unlink() if content is None else path.write_text(content)
+    for store in (copy, copy / "tiered"):
+        (found,) = [item for item in findings_of(store) if item.problem.severity != "note"]
+        assert (found.problem.code, found.problem.severity) == ("TS05", "warning")
+        assert found.message.endswith("but its .bak can")
+
+
 @pytest.mark.parametrize("zeroed", [5, 30])
 def test_committed_units_that_are_zero(zeroed: int, copy: Path) -> None:
     """The metadata say that they were written; without metadata the queue may lag behind the log."""
