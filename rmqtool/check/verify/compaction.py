@@ -54,7 +54,7 @@ def compare(context: Context, compacted: Store | None, folder: str) -> Iterator[
     positions = _positions(context)
     if compacted is not None and not (context.live or context.after_crash):
         yield from _without_positions(context)
-    topics = _compacted_topics(context)
+    topics = context.compacted_topics
     keys = {key for key in context.store.queues if key[0] in topics}
     for topic, queue_id in sorted(keys if compacted is None else keys | compacted.queues.keys()):
         path = f"{folder}/{LOG}/{topic}/{queue_id}"
@@ -65,18 +65,6 @@ def compare(context: Context, compacted: Store | None, folder: str) -> Iterator[
         place = {"topic": topic, "queue_id": queue_id}
         dispatched_to = context.dispatch_from if topic in topics else None
         yield from _Queue(context, kept, last, dispatched_to).findings(selection, path, place)
-
-
-def _compacted_topics(context: Context) -> set[str]:
-    """The topics whose dispatched messages the compaction log must have.
-
-    None while a broker runs, or if broker.conf says enableCompaction=false. A topic is compacted from its
-    creation on: cleanup.policy cannot be changed.
-    """
-    conf = context.layout.broker_conf
-    if context.live or (conf is not None and not conf.flag("enableCompaction", default=True)):
-        return set()
-    return {name for name, config in (context.topic_configs or {}).items() if config.is_compacted}
 
 
 def message_schema() -> pa.Schema:

@@ -210,6 +210,18 @@ class Context:
         except FormatError:
             return None
 
+    @property
+    def compacted_topics(self) -> set[str]:
+        """The topics whose dispatched messages the compaction log must have.
+
+        None while a broker runs, or if broker.conf says enableCompaction=false. A topic is compacted from its
+        creation on: cleanup.policy cannot be changed.
+        """
+        conf = self.layout.broker_conf
+        if self.live or (conf is not None and not conf.flag("enableCompaction", default=True)):
+            return set()
+        return {name for name, config in (self.topic_configs or {}).items() if config.is_compacted}
+
     def lacks_topic(self, topic: str) -> bool:
         """Whether topics.json can be read and does not know the topic; see `lost_config.lacks_topic`."""
         return self.topic_configs is not None and lacks_topic(self.layout, self.topic_configs, topic)
