@@ -8,7 +8,6 @@ topic and place; its queue and number are those of a gap (`owners`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.formats import message as form
@@ -16,6 +15,7 @@ from rmqtool.log.remains import End, LeftHead, end_of, heads_in, stored_topic, t
 from rmqtool.repair.salvage.full_size import of_full_size
 from rmqtool.repair.salvage.model import Claim
 from rmqtool.repair.salvage.order import Key, Order
+from rmqtool.storage.ranges import merged, overlaps
 
 if TYPE_CHECKING:
     from rmqtool.repair.salvage.file_scan import FileScan
@@ -120,13 +120,11 @@ class Traces:
         )
 
     def _read(self, scan: FileScan, start: int, stop: int) -> bytes:
-        """The bytes of a physical range of one file; none if it cannot be read."""
+        """The bytes of a physical range of one file; none if the walk could not read it."""
         base = scan.file.file_from_offset
-        if start - base >= scan.file.size:
+        if start - base >= scan.file.size or overlaps(merged(scan.unreadable), start, stop):
             return b""
-        with suppress(OSError):
-            if self._open is None or self._open[0] is not scan:
-                self.close()
-                self._open = scan, of_full_size(self.log.opener(scan.file.path), scan.file)
-            return self._open[1].read(start - base, min(stop - base, scan.file.size) - (start - base))
-        return b""
+        if self._open is None or self._open[0] is not scan:
+            self.close()
+            self._open = scan, of_full_size(self.log.opener(scan.file.path), scan.file)
+        return self._open[1].read(start - base, min(stop - base, scan.file.size) - (start - base))
