@@ -358,7 +358,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "does not start", _TIMER, "TimerMessageStore#recover"),
     Problem("TM02", "bad timer unit", "warning", "a timer log unit is damaged",
             "truncates the timer log here", _TIMER, "TimerMessageStore#recover"),
-    Problem("TM03", "timer file lost", "warning", "a file of the timer is lost: messages are delivered twice or never",
+    Problem("TM03", "timer file lost", "warning", "a file of the timer is lost or wrong: messages are delivered twice or never",
             "starts; it delivers messages twice or never",
             "rmqtool recover STORE: makes the files of the timer again, with the messages that were not delivered yet",
             "TimerMessageStore#recover"),

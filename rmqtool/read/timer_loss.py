@@ -4,6 +4,7 @@
     timerlog is lost        slots lead into a log that is gone, and pending messages are never delivered
     timercheck is lost      a broker takes the whole queue rmq_sys_wheel_timer again: pending messages are
                             delivered twice, and delivered ones again
+    timercheck is wrong     a read time in the future: pending messages count as delivered
     all of them             it delivers again all that was delivered
 
 The timer of 5.4 can be in RocksDB instead (timerRocksDBEnable). Without its database a broker continues where
@@ -20,6 +21,7 @@ Source: TimerMessageStore#recover, #reviseQueueOffset, #doEnqueue, TimerMessageR
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _UNIT = form.LOG_UNIT.size
 _NEVER = (1 << 63) - 1
+_AHEAD_MS = 24 * 3600 * 1000  # clocks differ
 _TAKEN_MS = 10_000  # a timer in files takes a message within a second
 _COLUMNS = (
     "physical_offset",
@@ -85,7 +88,16 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
         UnreadableError: a file of the timer log cannot be read.
     """
     log = not _has_units(layout) and (check is None or check.last_timer_log_flush_position > 0)
-    return Loss(lacks_wheel(layout), log, check is None)
+    return Loss(lacks_wheel(layout), log, check is None or is_ahead(layout, check))
+
+
+def is_ahead(layout: StoreLayout, check: form.Check) -> bool:
+    """Whether the read time is far in the future: no broker has written it. Raises UnreadableError."""
+    try:
+        written_s = 0.0 if layout.timer_check is None else layout.timer_check.stat().st_mtime
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=layout.timer_check) from error
+    return check.last_read_time > max(written_s, time.time()) * 1000 + _AHEAD_MS
 
 
 def wheel_is_lost(layout: StoreLayout) -> bool:
@@ -187,12 +199,13 @@ class TimerLoss(NamedTuple):
 
     Attributes:
         loss: which files are lost.
-        check: the content of timercheck.
+        check: the content of timercheck; None if it is wrong.
         records: of the timer's queue, in the order of the log.
         delivered: unique keys of the messages that were delivered.
         pending: the records to deliver, in the order of the queue.
         unclear: the records of which it is not known whether they were delivered.
         database: what happened to the database, of a timer in RocksDB.
+        is_ahead: timercheck is wrong: its read time is in the future.
     """
 
     loss: Loss
@@ -202,6 +215,7 @@ class TimerLoss(NamedTuple):
     pending: Sequence[Timed]
     unclear: Sequence[Timed]
     database: Literal["", "lost", "unreadable"] = ""
+    is_ahead: bool = False
 
     @property
     def waiting(self) -> int:
@@ -215,6 +229,8 @@ class TimerLoss(NamedTuple):
             return self._text_of_database()
         waiting = _counted(len(self.pending), "pending message")
         done = _counted(len(self.delivered), "delivered one")
+        if self.is_ahead:
+            return f"timercheck has a read time in the future: a broker never delivers {waiting}"
         if self.loss.log and not self.loss.check:
             return f"the timer log is lost: a broker never delivers {waiting}"
         if self.loss.check and not self.loss.log:
@@ -253,10 +269,13 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     if in_rocksdb == "unknown" and not may_lack and not _has_lost(layout, loss):
         return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
-    if not records:
+    ahead = check is not None and is_ahead(layout, check)
+    if not records and not ahead:
         return None
+    known = None if ahead else check
     delivered = _delivered(store, records)
-    found = TimerLoss(loss, check, records, delivered, *_pending(records, delivered, check))
+    pending, unclear = _pending(records, delivered, known)
+    found = TimerLoss(loss, known, records, delivered, pending, unclear, is_ahead=ahead)
     if in_rocksdb == "unknown" and may_lack and _was_in_rocksdb(found):
         is_there = any(part.what == SIDE_STORE and not part.is_lost for part in layout.unsupported)
         in_rocksdb = "unreadable" if is_there else "lost"
@@ -264,7 +283,7 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
         start = _queue_offset(check)
         is_kept = not delivered and not any(each.queue_offset < start for each in found.pending)
         return None if in_rocksdb == "lost" and is_kept else found._replace(database=in_rocksdb)
-    if not _has_lost(layout, loss) or (loss == (True, True, True) and not delivered):
+    if not _has_lost(layout, loss) or (loss == (True, True, True) and not (delivered or ahead)):
         return None  # a broker reads the queue from its start, and delivers each message once
     return found
 

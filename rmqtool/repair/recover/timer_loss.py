@@ -51,7 +51,7 @@ def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Ac
     units = list(_units(pending, read_ms, precision_ms, _roll_ms(layout, precision_ms)))
     reason = f"{found.text}; rebuilt from {TIMER_TOPIC} with the pending messages"
     actions = _files(layout, units, precision_ms, reason)
-    queue_end = max(each.queue_offset for each in records) + 1
+    queue_end = max((each.queue_offset for each in records), default=-1) + 1
     new = form.Check(read_ms, _end_of(units, _file_size(layout)), queue_end, queue_end)
     if check is not None:
         new = check._replace(

@@ -106,6 +106,26 @@ def test_the_text_says_what_a_broker_would_do(
         assert ("the new ones have the default, 100 MiB" in out + err) == (name == "timerlog")
 
 
+@pytest.mark.parametrize("names", [(), ("timerwheel", "timerlog")], ids="+".join)
+def test_a_read_time_in_the_future(names: tuple[str, ...], cases: Library, tmp_path: Path) -> None:
+    """A broker of 5.4.0 delivered none of the pending messages: their slots count as read."""
+    root, conf = cases.copy(STORE, tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text(CONF)
+    data = (root / CHECK).read_bytes()
+    (root / CHECK).write_bytes(b"A" + data[1:])
+    lose(root, names)
+    (found,) = findings_of(root, passes=["timer"])
+    assert (found.problem.code, found.path, found.detail["pending"]) == ("TM03", CHECK, len(DUE))
+    assert found.message == (
+        "timercheck has a read time in the future: a broker never delivers 4 pending messages"
+    )
+    assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
+    check = timer.decode_check((root / CHECK).read_bytes())
+    assert check.last_read_time == DELIVERED_MS + 1000 and check.last_timer_queue_offset == 7
+    assert [unit.physical_offset for unit in units_of(root)] == PLACES and len(slots_of(root)) == len(DUE)
+    assert not codes_of(root, passes=["timer"])
+
+
 COMBINED = "kind_combine_index_timer_540"  # a timer in RocksDB: three delivered, eight pending
 LOST_DATABASE = (
     "the timer in RocksDB is lost, with 8 pending messages: a broker reads them from the log again and"
