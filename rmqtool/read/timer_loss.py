@@ -92,12 +92,21 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
 
 
 def is_ahead(layout: StoreLayout, check: form.Check) -> bool:
-    """Whether the read time is far in the future: no broker has written it. Raises UnreadableError."""
+    """Whether the read time is far in the future: no broker has written it.
+
+    A timercheck of another size is damaged (TM01).
+
+    Raises:
+        UnreadableError: its size cannot be read.
+    """
+    if layout.timer_check is None:
+        return False
     try:
-        written_s = 0.0 if layout.timer_check is None else layout.timer_check.stat().st_mtime
+        status = layout.timer_check.stat()
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=layout.timer_check) from error
-    return check.last_read_time > max(written_s, time.time()) * 1000 + _AHEAD_MS
+    latest_ms = max(status.st_mtime, time.time()) * 1000 + _AHEAD_MS
+    return status.st_size == form.CHECK_FILE_SIZE and check.last_read_time > latest_ms
 
 
 def wheel_is_lost(layout: StoreLayout) -> bool:
