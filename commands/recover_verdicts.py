@@ -125,7 +125,7 @@ def _old_offsets(found: Row) -> Iterator[str]:
 
 def _timer_text(found: Row) -> str:
     """Say what the loss of a timer costs, as its actions or the warning say it; empty without a loss."""
-    texts = [row["reason"] for row in found["actions"] if row["problem"] == "TM03"]
+    texts = [row["reason"] for row in found["actions"] if row["problem"] in ("TM02", "TM03")]
     texts = [text for text in texts if ": a broker " in text]  # a wheel alone costs nothing
     texts += [text.partition(": ")[2] for text in found["warnings"] if "(TM04): " in text]
     return texts[0].partition(";")[0] if texts else ""

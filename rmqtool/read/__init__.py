@@ -40,5 +40,6 @@ __all__ = [
     "table_files",
     "time_rows",
     "timer_loss",
+    "timer_units",
     "unread",
 ]

@@ -33,6 +33,7 @@ from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.delivered import copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
+from rmqtool.read.timer_units import WrongUnit, wrong_units
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head, reading
 from rmqtool.storage.rocksdb.messages import read_timers
@@ -215,6 +216,7 @@ class TimerLoss(NamedTuple):
         unclear: the records of which it is not known whether they were delivered.
         database: what happened to the database, of a timer in RocksDB.
         is_ahead: timercheck is wrong: its read time is in the future.
+        wrong: units of the timer log that do not lead to their messages; nothing else is wrong then.
     """
 
     loss: Loss
@@ -225,6 +227,7 @@ class TimerLoss(NamedTuple):
     unclear: Sequence[Timed]
     database: Literal["", "lost", "unreadable"] = ""
     is_ahead: bool = False
+    wrong: Sequence[WrongUnit] = ()
 
     @property
     def waiting(self) -> int:
@@ -238,6 +241,9 @@ class TimerLoss(NamedTuple):
             return self._text_of_database()
         waiting = _counted(len(self.pending), "pending message")
         done = _counted(len(self.delivered), "delivered one")
+        if self.wrong:
+            units = "a unit" if len(self.wrong) == 1 else f"{len(self.wrong)} units"
+            return f"{units} of the timer log cannot be followed: a broker may never deliver {waiting}"
         if self.is_ahead:
             return f"timercheck has a read time in the future: a broker never delivers {waiting}"
         if self.loss.log and not self.loss.check:
@@ -275,8 +281,13 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     if in_rocksdb == "sound":
         return None
     loss, may_lack = loss_of(layout, check), _may_lack_database(layout, check)
+    wrong: Sequence[WrongUnit] = ()
     if in_rocksdb == "unknown" and not may_lack and not _has_lost(layout, loss):
-        return None
+        if check is not None:
+            found_units = wrong_units(store, check.last_read_time)
+            wrong = [each for each in found_units if not each.is_after_log and each.physical_offset < log_end]
+        if not wrong:
+            return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
     ahead = check is not None and is_ahead(layout, check)
     if not records and not ahead:
@@ -284,7 +295,7 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     known = None if ahead else check
     delivered = _delivered(store, records)
     pending, unclear = _pending(records, delivered, known)
-    found = TimerLoss(loss, known, records, delivered, pending, unclear, is_ahead=ahead)
+    found = TimerLoss(loss, known, records, delivered, pending, unclear, is_ahead=ahead, wrong=wrong)
     if in_rocksdb == "unknown" and may_lack and _was_in_rocksdb(found):
         is_there = any(part.what == SIDE_STORE and not part.is_lost for part in layout.unsupported)
         in_rocksdb = "unreadable" if is_there else "lost"
@@ -292,7 +303,9 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
         start = _queue_offset(check)
         is_kept = not delivered and not any(each.queue_offset < start for each in found.pending)
         return None if in_rocksdb == "lost" and is_kept else found._replace(database=in_rocksdb)
-    if not _has_lost(layout, loss) or (loss == (True, True, True) and not (delivered or ahead)):
+    if not wrong and not _has_lost(layout, loss):
+        return None
+    if loss == (True, True, True) and not (delivered or ahead):
         return None  # a broker reads the queue from its start, and delivers each message once
     return found
 

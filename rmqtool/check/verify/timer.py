@@ -20,8 +20,9 @@ from rmqtool.check.verify.state import read_small
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import compaction, config_json, epoch
 from rmqtool.formats import timer as timer_format
-from rmqtool.problems import Finding, finding
-from rmqtool.read.timer_loss import find_loss, wheel_is_lost
+from rmqtool.problems import BY_CODE, Finding, finding
+from rmqtool.read.timer_loss import check_of, find_loss, is_ahead, wheel_is_lost
+from rmqtool.read.timer_units import wrong_units
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.unsupported import SIDE_FOLDER
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource
 
 _BLOCK = 1 << 20
+_UNITS_MAX = 1000
 
 
 def check_timer(context: Context) -> Iterator[Finding]:
@@ -52,6 +54,7 @@ def check_timer(context: Context) -> Iterator[Finding]:
             found = read_timers(layout.rocksdb_messages)
             context.report.timer_entries += 0 if found is None else len(found.entries)
     yield from _lost(context)
+    yield from _wrong_units(context)
     if layout.epoch is not None:
         yield from _epoch(context, layout.epoch)
     if layout.compaction_checkpoint is not None:
@@ -70,7 +73,7 @@ def _lost(context: Context) -> Iterator[Finding]:
     if found is not None and found.database:
         numbers = {"pending": found.waiting, "delivered": len(found.delivered)}
         yield replace(finding("TM04", SIDE_FOLDER, **numbers), message=found.text)
-    elif found is not None:
+    elif found is not None and not found.wrong:
         path = "config/timercheck" if found.loss.check else "timerlog"
         numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
         yield replace(finding("TM03", path, **numbers), message=found.text)
@@ -84,6 +87,29 @@ def _lost(context: Context) -> Iterator[Finding]:
         lost = finding("TM03", "timerwheel")
         message = f"the timer wheel is lost: a broker {does}"
         yield replace(lost, problem=replace(lost.problem, broker=does), message=message)
+
+
+def _wrong_units(context: Context) -> Iterator[Finding]:
+    """Units that do not lead to their messages, of a timer that has lost no file."""
+    layout = context.layout
+    if layout.kind != "store" or context.live or context.bounds.bounded:
+        return
+    try:
+        check = check_of(layout)
+        if check is None or is_ahead(layout, check):
+            return
+        found = list(wrong_units(context.store, check.last_read_time))
+    except InputError:  # a finding of its own
+        return
+    for each in found[:_UNITS_MAX]:
+        unit = finding(
+            "TM02", context.name(each.file.path), each.position, timer_format.LOG_UNIT.size,
+            reason=each.reason,
+        )  # fmt: skip
+        broker = "does not check it, and may never deliver its message and earlier ones of the same second"
+        repair = unit.problem.repair if each.is_after_log else BY_CODE["TM03"].repair
+        message = f"a unit of the timer log cannot be followed: {each.reason}"
+        yield replace(unit, problem=replace(unit.problem, broker=broker, repair=repair), message=message)
 
 
 def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:

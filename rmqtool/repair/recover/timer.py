@@ -21,6 +21,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.read.timer_loss import lacks_wheel, snapshots
+from rmqtool.read.timer_units import precision_ms
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.timer_loss import loss_actions, without_snapshots
@@ -151,7 +152,7 @@ def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
         UnreadableError: one of the files cannot be read.
     """
     layout = store.layout
-    lost = loss_actions(store, after, _precision(store))
+    lost = loss_actions(store, after, precision_ms(store))
     if lost is not None:
         return lost
     sizes = {file.size for file in layout.timer_log}
@@ -163,16 +164,10 @@ def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
         if log.cut is not None:
             break
     actions = _log_actions(layout.timer_log, log)
-    units = TimedUnits.joined(kept, _precision(store))
+    units = TimedUnits.joined(kept, precision_ms(store))
     actions += _wheel_actions(layout, log, units)
     actions += _check_actions(layout.timer_check, log, after)
     return actions, []
-
-
-def _precision(store: Store) -> int:
-    conf = store.layout.broker_conf
-    value = conf.integer("timerPrecisionMs") if conf is not None else None
-    return value if value is not None and value > 0 else timer_format.DEFAULT_PRECISION_MS
 
 
 def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.NDArray[Any]]:

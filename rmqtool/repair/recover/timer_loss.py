@@ -50,7 +50,8 @@ def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Ac
     read_ms -= read_ms % precision_ms
     units = list(_units(pending, read_ms, precision_ms, _roll_ms(layout, precision_ms)))
     reason = f"{found.text}; rebuilt from {TIMER_TOPIC} with the pending messages"
-    actions = _files(layout, units, precision_ms, reason)
+    code = "TM02" if found.wrong else _LOST
+    actions = _files(layout, units, precision_ms, reason, code)
     queue_end = max((each.queue_offset for each in records), default=-1) + 1
     new = form.Check(read_ms, _end_of(units, _file_size(layout)), queue_end, queue_end)
     if check is not None:
@@ -59,7 +60,7 @@ def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Ac
         )
     content = form.encode_check(new)
     kind: ActionKind = "replace" if layout.timer_check is not None else "create"
-    actions.append(Action(kind, "config/timercheck", 0, len(content), reason, _LOST, {}, content))
+    actions.append(Action(kind, "config/timercheck", 0, len(content), reason, code, {}, content))
     return actions, _warnings(layout, found.unclear)
 
 
@@ -121,7 +122,7 @@ def _size_of_files(layout: StoreLayout) -> int | None:
 
 
 def _files(
-    layout: StoreLayout, units: Sequence[form.LogUnit], precision_ms: int, reason: str
+    layout: StoreLayout, units: Sequence[form.LogUnit], precision_ms: int, reason: str, code: str = _LOST
 ) -> list[Action]:
     """The actions that put a timer log and a wheel with these units in the place of the old ones."""
     import numpy as np
@@ -143,7 +144,7 @@ def _files(
     there = {f"timerlog/{file.path.name}": file for file in layout.timer_log}
     for name, file in there.items():
         if name not in names:
-            actions.append(Action("delete", name, 0, file.size, reason, _LOST))
+            actions.append(Action("delete", name, 0, file.size, reason, code))
     for number in new:
         name = f"timerlog/{number * size:020}"
         part = placed[number * _per_file(size) : (number + 1) * _per_file(size)]
@@ -152,16 +153,16 @@ def _files(
             content += form.encode_log_blank(size - len(content))
         if name in there and there[name].size > size:
             whole = content.ljust(size, b"\0")
-            actions.append(Action("replace", name, 0, size, reason, _LOST, {}, whole))
+            actions.append(Action("replace", name, 0, size, reason, code, {}, whole))
             continue
         if name in there:
-            actions.append(Action("cut", name, len(content), size - len(content), reason, _LOST))
+            actions.append(Action("cut", name, len(content), size - len(content), reason, code))
         else:
-            actions.append(Action("create", name, 0, size, reason, _LOST, {"data_bytes": 0}, zeros=True))
-        actions.append(Action("write", name, 0, len(content), reason, _LOST, {}, content))
+            actions.append(Action("create", name, 0, size, reason, code, {"data_bytes": 0}, zeros=True))
+        actions.append(Action("write", name, 0, len(content), reason, code, {}, content))
     wheel = slots.tobytes()
     kind: ActionKind = "replace" if layout.timer_wheel is not None else "create"
-    actions.append(Action(kind, "timerwheel", 0, len(wheel), reason, _LOST, {}, wheel))
+    actions.append(Action(kind, "timerwheel", 0, len(wheel), reason, code, {}, wheel))
     return [*actions, *without_snapshots(layout)]
 
 

@@ -15,6 +15,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
 from rmqtool.formats import timer
 from rmqtool.repair.recover.timer_loss import DEFAULT_LOG_FILE_SIZE, Timed, _files, _units
 from rmqtool.storage.layout import StoreLayout
+from tests.support.build_store import patch
 from tests.support.stores import Library
 from tests.support.sweep import sample
 from tests.support.whole_store import codes_of, findings_of
@@ -104,6 +105,56 @@ def test_the_text_says_what_a_broker_would_do(
         out, err = capfd.readouterr()
         assert text in out
         assert ("the new ones have the default, 100 MiB" in out + err) == (name == "timerlog")
+
+
+LOG = f"timerlog/{0:020}"
+WRONG = {
+    "no record": (3, 28, 28167, "no record is at 28167"),
+    "another topic": (6, 28, 0, "the record at 0 is not one of rmq_sys_wheel_timer"),
+    "size": (5, 36, 99, "the record at 29122 has 359 bytes, not 99"),
+    "link of another slot": (6, 4, 52, "its link does not lead to an earlier unit of the same slot"),
+    "link behind it": (6, 4, 9984, "its link does not lead to an earlier unit of the same slot"),
+    "after the log": (3, 28, 1 << 50, f"no record is at {1 << 50}"),
+    "slot that was read": (0, 28, 28167, ""),
+}
+"""A unit, a field of it, its new value, and what is wrong then."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_units_that_cannot_be_followed(
+    name: str, cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The files are made again; where messages are after the log, its units end, and a broker reads on."""
+    number, field, value, reason = WRONG[name]
+    root = cases.copy(STORE, tmp_path / "store")
+    data = value.to_bytes(4 if field == 36 else 8, "big")
+    patch(root / LOG, 52 * number + field, data)
+    found = findings_of(root, passes=["timer"])
+    assert [(each.problem.code, each.path, each.physical_offset) for each in found] == (
+        [("TM02", LOG, 52 * number)] * bool(reason)
+    )
+    if reason:
+        assert found[0].message == f"a unit of the timer log cannot be followed: {reason}"
+        is_cut = "truncates the timer log" in str(found[0].problem.repair)
+        assert is_cut == (name == "after the log")
+        main(["doctor", str(root)])
+        assert "loses nothing" not in capfd.readouterr().out
+        assert main(["recover", str(root), "--apply"]) == EXIT_OK
+        assert ("of the timer log cannot be followed: a broker" in capfd.readouterr().out) != is_cut
+        places = [unit.physical_offset for unit in units_of(root)]
+        assert places == ([27362, 27710, 28058] if is_cut else PLACES) and len(slots_of(root)) == len(places)
+    assert not codes_of(root, passes=["timer"])
+
+
+def test_units_of_one_slot(cases: Library, tmp_path: Path) -> None:
+    """Their links are right as a broker writes them: to the unit before, in any file."""
+    root = cases.copy(STORE, tmp_path / "store")
+    due = timer.decode_log_unit((root / LOG).read_bytes(), 156).deliver_time
+    for number in (4, 5, 6):
+        unit = timer.decode_log_unit((root / LOG).read_bytes(), 52 * number)
+        unit = unit._replace(delay=due - unit.write_time + number, previous_position=52 * (number - 1))
+        patch(root / LOG, 52 * number, timer.encode_log_unit(unit))
+    assert not codes_of(root, passes=["timer"])
 
 
 @pytest.mark.parametrize("names", [(), ("timerwheel", "timerlog")], ids="+".join)
