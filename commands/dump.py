@@ -214,7 +214,11 @@ def _note_searched(task: Dump, kind: Kind, count: int, writer: Output, seen: Fin
 def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:
     """Note that no row was found, and how many records of which times were searched."""
     if kind != "commitlog":
-        things = {"consumequeue": "queue unit", "index": "index entry", "timer": "unit of the timer log"}
+        things = {
+            "consumequeue": "queue unit",
+            "index": "entry of an index file",
+            "timer": "unit of the timer log",
+        }
         thing = things.get(kind)
         writer.note(f"rmqtool: no {thing} matches" if thing else f"rmqtool: the store has no {kind} to show")
         return

@@ -4,6 +4,9 @@ file    a file, what its header says it covers
 slot    the slot of one topic and name in it
 entry   an entry of the slot's chain, the newest first, and what became of it
 gap     records that the index does not cover, and why
+
+An index in RocksDB, which a look-up reads where there are no index files, has no slots: it is shown as one
+file with the entries of the names.
 """
 
 from __future__ import annotations
@@ -23,11 +26,14 @@ from rmqtool.read.hits import KeyMatcher, topics_of
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.rocksdb.messages import Found, find
+from rmqtool.storage.unsupported import SIDE_FOLDER
 
 FIELDS = (
     "step", "file", "topic", "name", "key_hash", "slot", "entry", "previous", "physical_offset", "to_offset",
     "store_timestamp_ms", "store_time", "end_time", "entries", "result",
 )  # fmt: skip
+_ANOTHER = "its record has another key"
 TABLE_FIELDS = ("step", "file", "topic", "name", "slot", "entry", "previous", "physical_offset", "result")
 
 
@@ -49,8 +55,37 @@ def explain_rows(
                 for name in sorted(wanted.names):
                     yield from _chain_rows(store, view, wanted, selection, topic, name, tz)
         yield from ({"step": "file", "file": name, "result": f"unreadable: {why}"} for name, why in failed)
+        database = store.layout.rocksdb_messages
+        in_rocksdb = None if views or database is None else find(database, topics, wanted.names, kind)
+        if in_rocksdb is not None:
+            yield from _rocksdb_rows(store, in_rocksdb, wanted, selection)
+            return
         for gap in coverage.gaps(store, views, files, kind=kind):
             yield {"step": "gap", "physical_offset": gap.start, "to_offset": gap.stop, "result": gap.reason}
+
+
+def _rocksdb_rows(store: Store, found: Found, wanted: KeyMatcher, selection: Selection) -> Iterator[Row]:
+    """The entries of an index in RocksDB, and what `by_key` searches besides it."""
+    yield {
+        "step": "file", "file": SIDE_FOLDER, "physical_offset": found.first, "to_offset": found.last,
+        "result": "in RocksDB",
+    }  # fmt: skip
+    for offset in found.offsets:
+        stored = store.find(offset)
+        names = [] if stored is None else wanted.found_in(properties.decode(stored.message.properties_bytes))
+        name = next(iter(names), "")
+        topic = "" if stored is None else stored.message.topic
+        result = _outcome(store, offset, wanted, selection, name)
+        yield {
+            "step": "entry", "file": SIDE_FOLDER, "topic": topic, "name": name, "physical_offset": offset,
+            "result": result,
+        }  # fmt: skip
+    if wanted.kind == "uniq_key":
+        gaps = coverage.around(store, found.first, found.last)
+    else:
+        gaps = coverage.whole_log(store, coverage.NO_UNIQUE_KEY)
+    for gap in gaps:
+        yield {"step": "gap", "physical_offset": gap.start, "to_offset": gap.stop, "result": gap.reason}
 
 
 def _file_row(view: IndexFile, tz: tzinfo | None) -> Row:
@@ -109,9 +144,14 @@ def _result(
 ) -> str:
     if entry.key_hash != key_hash:
         return "another hash"
-    stored = store.find(entry.physical_offset)
+    found = _outcome(store, entry.physical_offset, wanted, selection, name)
+    return "another key with the same hash" if found == _ANOTHER else found
+
+
+def _outcome(store: Store, physical_offset: int, wanted: KeyMatcher, selection: Selection, name: str) -> str:
+    stored = store.find(physical_offset)
     if stored is None or stored.status & OFFSET_MISMATCH:
         return "it no longer has a sound record"
     if name not in wanted.found_in(properties.decode(stored.message.properties_bytes)):
-        return "another key with the same hash"
-    return "found" if selection.matches(stored.message, entry.physical_offset) else "not selected"
+        return _ANOTHER
+    return "found" if selection.matches(stored.message, physical_offset) else "not selected"

@@ -13,6 +13,7 @@ what is in it. Only selected entries are decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Literal, get_args
 
@@ -24,7 +25,7 @@ from rmqtool.formats.index import Entry, Shape
 from rmqtool.index.index_file import PAST_END, IndexFile, open_index_file
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
-from rmqtool.problems import finding
+from rmqtool.problems import Finding, finding
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import OpenFiles
@@ -74,10 +75,11 @@ def index_rows(
     """
     wanted = _Wanted(selection, wanted_hashes(selection))
     report_out_of_reach(layout, "index entries", report)
-    if layout.has_index_in_rocksdb and not layout.index_files:
+    if layout.has_index_in_rocksdb:
         assert layout.rocksdb_messages is not None
-        where = layout.relative(layout.rocksdb_messages.folder)
-        report(finding("UN01", where, reason="index entries in RocksDB"))
+        report(
+            _not_listed(layout.relative(layout.rocksdb_messages.folder), has_files=bool(layout.index_files))
+        )
     shape = Shape(layout.index_slots, layout.index_entries)
     left = selection.limit
     with OpenFiles() as files:
@@ -101,6 +103,14 @@ def index_rows(
                 cause = error.__cause__
                 reason = (cause.strerror if isinstance(cause, OSError) else None) or str(cause or error)
                 report(finding("IX11", name, 0, size, reason=reason))
+
+
+def _not_listed(where: str, *, has_files: bool) -> Finding:
+    """That entries in RocksDB are not among the rows: next to index files a note."""
+    unread = finding("UN01", where)
+    message = "index entries in RocksDB are not shown, only those of index files; verify and lookup read them"
+    problem = replace(unread.problem, severity="note", input_unread=False) if has_files else unread.problem
+    return replace(unread, problem=problem, message=message)
 
 
 def wanted_hashes(selection: Selection) -> frozenset[int] | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from pathlib import Path
 
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK
 from rmqtool.formats import properties
 from rmqtool.read.hits import Hit, SearchReport
 from rmqtool.read.lookup_request import lookup
@@ -98,3 +103,29 @@ def test_a_damaged_index_counts_for_nothing(cases: Library, tmp_path: Path) -> N
     with Store.open(root) as store:
         found = list(lookup(store, key, kind="uniq_key"))
         assert offset in offsets(found) and {hit.found_by for hit in found} == {"scan"}
+
+
+def test_explain_shows_the_entries(cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It shows what a look-up reads: the entries, and the log for messages without a unique key."""
+    root = without_files(cases, tmp_path / "store")
+    for key, code, results in (("key7", EXIT_OK, ["found"]), ("nokey", EXIT_FINDINGS, [])):
+        assert main(["lookup", str(root), key, "--topic", "TopicA", "--explain", "--json"]) == code
+        first, *rows, last = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert (first["step"], first["file"]) == ("file", "rocksdbstore")
+        assert [(row["step"], row["result"]) for row in rows] == [("entry", each) for each in results]
+        assert last["result"] == "the index in RocksDB lacks messages without a unique key"
+        assert [row["physical_offset"] for row in rows] == [2650] * len(results)
+
+
+def test_dump_says_what_it_does_not_show(
+    cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Entries in RocksDB are not among the rows; without index files that is a warning."""
+    text = "index entries in RocksDB are not shown, only those of index files"
+    for root, code, word in (
+        (cases.path(COMBINED), EXIT_OK, "note"),
+        (without_files(cases, tmp_path / "store"), EXIT_INPUT, "warning"),
+    ):
+        assert main(["dump", str(root), "--what", "index"]) == code
+        err = " ".join(capfd.readouterr().err.split())
+        assert f"{word}: UN01 {text}" in err and "cannot read this form" not in err
