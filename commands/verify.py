@@ -286,7 +286,7 @@ def _next_texts(
         yield f"{each.code}: {each.reaction}{by_hand}"
     is_sound = not (counts["error"] or counts["warning"] or opened.live or layout.ledger)
     if is_sound and is_unbounded and is_all:
-        said = list(_start_sentences(opened, present, limit=_SOUND_LIMIT))
+        said = list(_start_sentences(opened, present, limit=_SOUND_LIMIT, is_sound=True))
         yield " ".join(said) or f"to see what a start would do: {recover}"
 
 
@@ -295,16 +295,19 @@ _SOUND_LIMIT = 256 << 20  # the same of a sound store, of which hardly anybody a
 
 
 def _start_sentences(
-    opened: Store, present: Mapping[str, Problem], *, limit: int = _START_LIMIT
+    opened: Store, present: Mapping[str, Problem], *, limit: int = _START_LIMIT, is_sound: bool = False
 ) -> Iterator[str]:
-    """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment."""
+    """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment.
+
+    Of a sound store (`is_sound`) only what a start reads is read once more.
+    """
     from rmqtool.broker.predict import predict_all
     from rmqtool.read.lost_config import is_folder_lost
 
     if opened.live or not opened.is_local:
         return
     try:
-        found = predict_all(opened, opened.written_by.candidates, scan_limit=limit)
+        found = predict_all(opened, opened.written_by.candidates, scan_limit=limit, unreachable=not is_sound)
     except RmqtoolError:
         return  # recover says why
     if not found:

@@ -156,7 +156,7 @@ def _checked(file: StoreFile, rules: StartRules, settings: StartSettings) -> Fir
     from rmqtool.broker.log_scan import Batch, file_events, first_unsound
 
     try:
-        source = open_source(file.path, keep_cache=True)
+        source = open_source(file.path)
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
     try:

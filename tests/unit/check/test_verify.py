@@ -131,7 +131,7 @@ EXPECTED = {
     "config": ["CF04"],
     "timer": ["TM01"],
     "tiered": ["TS02"],
-    "compaction": ["CC04"],
+    "compaction": ["CC04", "CC01"],
     "bodies": ["CL03"],  # of `log`, which it runs
 }
 

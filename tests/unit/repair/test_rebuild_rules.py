@@ -67,7 +67,7 @@ def of_broker(root: Path, version: str) -> Path:
         (root / "rocksdbstore").mkdir(parents=True)
     else:
         (root / "config").mkdir(parents=True)
-        (root / "config/delayOffset.json").write_text('{"offsetTable":{}}')
+        (root / "config/delayOffset.json").write_text('{\n\t"offsetTable":{}\n}')
     return root
 
 

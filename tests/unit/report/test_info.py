@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
     write_store(root, two_queues(40))
     write_index(root / "index/20260101000000000", Shape(100, 400), KEYS[:50])
     (root / "config").mkdir()
-    (root / "config/topics.json").write_text("{}")
+    (root / "config/topics.json").write_text('{"topicConfigTable":{"TopicTest":{}}}')
     (root / "checkpoint").write_bytes(bytes(4096))
     open_to_all(tmp_path)
     return root

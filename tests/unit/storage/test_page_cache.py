@@ -22,7 +22,7 @@ from tests.support.whole_store import keyed, write_whole
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is asked on Linux only")
 
 LOG_FILE_SIZE = 16 << 20
-SLACK = LOG_FILE_SIZE // 4
+SLACK = LOG_FILE_SIZE // 2
 """Bytes per file that may come or go besides: heads that are read, the system's own read-ahead (which can
 arrive after the pages were given back), pages that it takes under pressure. A scan that gives nothing back
 leaves whole files."""
