@@ -511,10 +511,13 @@ BATCH_TOPIC = {
 
 
 def _with_batch_topic(root: Path) -> Path:
-    """The folder of a store that has no file but a topics.json with a topic of batch queues."""
+    """The folder of a store that has no file but a topics.json with two topics, one of batch queues."""
     (root / "config").mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    table = {"dataVersion": version, "topicConfigTable": {"Inner": BATCH_TOPIC}}
+    table = {
+        "dataVersion": version,
+        "topicConfigTable": {"Inner": BATCH_TOPIC, "Plain": {"topicName": "Plain"}},
+    }
     (root / "config/topics.json").write_text(json.dumps(table))
     return root
 
