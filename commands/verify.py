@@ -286,7 +286,7 @@ def _next_texts(
         yield f"{each.code}: {each.reaction}{by_hand}"
     is_sound = not (counts["error"] or counts["warning"] or opened.live or layout.ledger)
     if is_sound and is_unbounded and is_all:
-        said = list(_start_sentences(opened, present, limit=_SOUND_LIMIT, is_sound=True))
+        said = list(_start_sentences(opened, present, is_sound=True))
         yield " ".join(said) or f"to see what a start would do: {recover}"
 
 
@@ -295,7 +295,7 @@ _SOUND_LIMIT = 256 << 20  # the same of a sound store, of which hardly anybody a
 
 
 def _start_sentences(
-    opened: Store, present: Mapping[str, Problem], *, limit: int = _START_LIMIT, is_sound: bool = False
+    opened: Store, present: Mapping[str, Problem], *, is_sound: bool = False
 ) -> Iterator[str]:
     """Yield what a start of the broker that wrote the store costs, if it can be predicted in a moment.
 
@@ -307,7 +307,12 @@ def _start_sentences(
     if opened.live or not opened.is_local:
         return
     try:
-        found = predict_all(opened, opened.written_by.candidates, scan_limit=limit, unreachable=not is_sound)
+        found = predict_all(
+            opened,
+            opened.written_by.candidates,
+            scan_limit=_SOUND_LIMIT if is_sound else _START_LIMIT,
+            unreachable=not is_sound,
+        )
     except RmqtoolError:
         return  # recover says why
     if not found:

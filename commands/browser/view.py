@@ -37,6 +37,8 @@ GENERAL: Keys = (
     ("q", "quit", "quit"),
 )
 
+_LOG = "commitlog"
+
 
 class Bar(Widget):
     """One line of text with a part at its right end; only `Style`s of ours, no markup."""
@@ -298,9 +300,6 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
         lines = "\n".join(map(escape, value.split("\n")))
         table.add_row(Text(escape(name), "bold"), Text(lines))
     return table
-
-
-_LOG = "commitlog"
 
 
 def _lies_in(path: str, places: Sequence[str]) -> bool:

@@ -166,13 +166,13 @@ class CommitLog(LogFiles):
             return None
         position = physical_offset - file.file_from_offset
         if topic is None:
-            data = self._open_files.read_listed(file.path, position, min(_READ_AHEAD, file.size - position))
+            data = self._listed(file, position, _READ_AHEAD)
             head = next(heads_in(data, physical_offset), None)
             if head is not None and head.physical_offset == physical_offset:
                 size = head.values["total_size"]
         if size > REMAINS_MAX:
             return None
-        data = self._open_files.read_listed(file.path, position, min(size, file.size - position))
+        data = self._listed(file, position, size)
         return remains_of(data, physical_offset, position, size, topic)
 
     def is_zero(self, physical_offset: int, size: int) -> bool:
@@ -184,9 +184,11 @@ class CommitLog(LogFiles):
         file = self.file_of(physical_offset)
         if file is None:
             return True
-        position = physical_offset - file.file_from_offset
-        data = self._open_files.read_listed(file.path, position, min(size, file.size - position))
-        return not data.rstrip(b"\0")
+        return not self._listed(file, physical_offset - file.file_from_offset, size).rstrip(b"\0")
+
+    def _listed(self, file: StoreFile, position: int, size: int) -> bytes:
+        """The bytes of a file from `position` on, `size` at most."""
+        return self._open_files.read_listed(file.path, position, min(size, file.size - position))
 
     def _read(self, file: StoreFile, position: int) -> Message | int:
         """The record at `position` of `file`, or the size that a blank there states."""

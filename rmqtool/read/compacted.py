@@ -6,6 +6,7 @@ Source: DefaultMessageStore#getMessage, CompactionStore#getMessage.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 
 from rmqtool.command_line import on_store
@@ -24,20 +25,21 @@ def compacted_texts(layout: StoreLayout, selection: Selection) -> Iterator[str]:
     logs = compacted_in(layout.root) if layout.kind == "store" and layout.root is not None else None
     if logs is None:
         return
-    topics: dict[str, list[QueueLog]] = {}
-    for queue in logs.found.queues:
-        if selection.matches_topic(queue.topic) and queue.queue_id in (selection.queues or (queue.queue_id,)):
-            topics.setdefault(queue.topic, []).append(queue)
-    for topic, queues in islice(topics.items(), _SHOWN):
-        begins = [_begin(logs, queue) for queue in queues[:_SHOWN]] + ["..."] * (len(queues) > _SHOWN)
-        line = on_store(logs.folder, "dump", "--topic", topic)
-        yield (
-            f"{topic} is compacted: a consumer gets only the messages of its compaction log,"
-            f" {', '.join(begins)}: {line}"
-        )
-    if len(topics) > _SHOWN:
-        yield f"{len(topics) - _SHOWN} more topics are compacted"
-    logs.close()
+    with closing(logs):
+        topics: dict[str, list[QueueLog]] = {}
+        for queue in logs.found.queues:
+            is_wanted = not selection.queues or queue.queue_id in selection.queues
+            if is_wanted and selection.matches_topic(queue.topic):
+                topics.setdefault(queue.topic, []).append(queue)
+        for topic, queues in islice(topics.items(), _SHOWN):
+            begins = [_begin(logs, queue) for queue in queues[:_SHOWN]] + ["..."] * (len(queues) > _SHOWN)
+            line = on_store(logs.folder, "dump", "--topic", topic)
+            yield (
+                f"{topic} is compacted: a consumer gets only the messages of its compaction log,"
+                f" {', '.join(begins)}: {line}"
+            )
+        if len(topics) > _SHOWN:
+            yield f"{len(topics) - _SHOWN} more topics are compacted"
 
 
 def _begin(logs: CompactedLogs, queue: QueueLog) -> str:

@@ -48,7 +48,7 @@ from rmqtool.storage.open_files import head_of
 from rmqtool.times import format_duration
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-_PERSISTED_MS = 10_000  # a broker that runs makes the .bak anew every five seconds
+_PERSISTED_MS = 10_000  # a broker that runs writes the .bak again every five seconds
 _NAMED = 3  # groups or topics that a finding names
 _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
 """The databases of a configuration in RocksDB (v1), in config/."""

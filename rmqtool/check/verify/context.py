@@ -214,8 +214,8 @@ class Context:
     def compacted_topics(self) -> set[str]:
         """The topics whose dispatched messages the compaction log must have.
 
-        None while a broker runs, or if broker.conf says enableCompaction=false. A topic is compacted from its
-        creation on: cleanup.policy cannot be changed.
+        Empty while a broker runs, and if broker.conf says enableCompaction=false. A topic is compacted from
+        its creation on: cleanup.policy cannot be changed.
         """
         conf = self.layout.broker_conf
         if self.live or (conf is not None and not conf.flag("enableCompaction", default=True)):

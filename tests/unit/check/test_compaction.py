@@ -104,7 +104,7 @@ def test_a_broker_that_does_not_compact(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_file_that_is_not_compacted_ends_with_a_blank(root: Path) -> None:
-    """It is no damage, and no part of a record; one with another length is damage."""
+    """It is neither damage nor a part of a record; one with another length is damage."""
     data = (root / LOG / OLDEST).read_bytes()
     end = len(data.rstrip(b"\0"))
     patch(root / LOG / OLDEST, end, BLANK.pack(len(data) - end, BLANK_MAGIC))
