@@ -49,6 +49,7 @@ _ROCKSDB_SETTINGS = (
     ("timerRocksDBEnable", TIMER_MESSAGES),
     ("transRocksDBEnable", "half messages"),
 )
+_NO_COPY = "the copy lies outside of the store, or is lost; rmqtool verify COPY checks it"
 SIDE_STORE = "index entries, timer or half messages"
 """The content of rocksdbstore/ if neither broker.conf nor its database says which of the three."""
 
@@ -176,7 +177,7 @@ def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> t
         form, reason = "one of several DLedger logs", "dLegerSelfId says which one (--broker-conf FILE)"
         found += (Unsupported("commit log", folder, form, reason) for folder in ledgers)
     if listing.has_file(root / "config", METADATA) and not _has_tiered_copy(root, listing):
-        found.append(Unsupported("tiered files", root / "config" / METADATA, "tiered storage"))
+        found.append(Unsupported("tiered files", root / "config" / METADATA, "tiered storage", _NO_COPY))
     found += _side_store(root, listing, conf)
     return tuple(found)
 

@@ -181,6 +181,8 @@ class Targets:
             self._made.add(topic)
             if is_batch:
                 self._rest_until = 0.0  # 5.x does not load batch queues of a topic that topics.json lacks
+        elif config.is_compacted:
+            self._topics.check(topic, 0)  # refuses messages as stored too
         self._topics.remember(topic)
         self._known[topic] = _Topic(config)
         return self._known[topic]

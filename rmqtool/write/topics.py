@@ -204,6 +204,7 @@ class TopicTable:
             IllegalMessageError: the topic's name cannot be (MESSAGE_ILLEGAL), it is unknown
                 (TOPIC_NOT_EXIST), not for producers or not to be written to (NO_PERMISSION), or it
                 has no such queue (INVALID_PARAMETER); `status` is what the broker calls it.
+            RefusedError: the topic is compacted (CompactionStore#getMessage).
         """
         limit = self._limits.get(topic)
         if limit is None:
@@ -283,6 +284,13 @@ class TopicTable:
             reason = f"perm {config.perm}, {config.write_queue_nums} write queues"
             raise IllegalMessageError(
                 f"topic {topic} has no write permission ({reason})", status="NO_PERMISSION", column="topic"
+            )
+        if config.is_compacted:
+            raise RefusedError(
+                f"topic {topic} is compacted: its consumers get what the broker puts into its compaction log,"
+                " which rmqtool does not write",
+                hint="send the messages to the broker with a producer",
+                column="topic",
             )
         return max(config.write_queue_nums, config.read_queue_nums)
 

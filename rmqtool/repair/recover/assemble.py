@@ -504,6 +504,7 @@ def _elsewhere(
         part.path: (lost_code(part), "it is missing") if part.is_lost else ("RD10", part.reason)
         for part in store.layout.unsupported
         if part.reason
+        and part.form == "RocksDB"
         and part.what in _HARMLESS
         and part.what not in QUEUES_IN_ROCKSDB
         and not (part.path.name == SIDE_FOLDER and rebuild.index_database is not None)

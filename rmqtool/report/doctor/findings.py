@@ -122,7 +122,7 @@ def _facts(found: Finding) -> str | None:
     if "expected_bytes" in detail:
         return f"{detail['expected_bytes']} bytes expected"
     if code == "UN01":
-        return f"{detail['what']} in {detail['form']}"
+        return None if "reason" in detail else f"{detail['what']} in {detail['form']}"
     if "declared_size" in detail or "records" in detail and code.startswith("CL"):
         record = detail.get("record_physical_offset")
         its_record = "" if record is None else f", its record at {record}"

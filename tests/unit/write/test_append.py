@@ -686,6 +686,20 @@ def test_an_input_that_is_not_there(store: Path, append: Append, tmp_path: Path)
     assert result.code == 2 and "s3://bucket/rows.csv" in result.err
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_compacted_topic_takes_no_messages(
+    form: str, append: Append, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Consumers get the broker's compaction log: a message would be lost to them, as it was stored too."""
+    root, rows = store_copy("kind_compaction_540"), tmp_path / f"rows.{form}"
+    assert main(["export", str(root), "--topic", "TopicCompact", "--output", str(rows), "--quiet"]) == 0
+    before = tree_digest(root / "commitlog")
+    result = append(root, "--input", rows, "--quiet")
+    assert result.code == 4 and "row 1, topic: topic TopicCompact is compacted" in result.err
+    assert append(root, "--topic", "TopicCompact", "--body", "x").code == 4
+    assert tree_digest(root / "commitlog") == before
+
+
 @pytest.mark.parametrize(
     ("start", "options", "told"),
     [

@@ -194,6 +194,16 @@ def test_queue_of_a_closed_topic() -> None:
             table.choose_queue(topic, "key-hash", "a")
 
 
+def test_compacted_topic() -> None:
+    """A broker would not take our messages into the compaction log, the one that consumers get."""
+    attributes = {"cleanup.policy": "COMPACTION"}
+    table = table_of(TopicConfig("T", 4, 4, attributes=attributes), TopicConfig("D", 4, 4))
+    for use in (lambda: table.check("T", 0), lambda: table.spread("T"), lambda: table.choose_queue("T")):
+        with pytest.raises(RefusedError, match="topic T is compacted"):
+            use()
+    table.check("D", 0)
+
+
 # -- what is saved -----------------------------------------------------------------------------------
 
 
