@@ -326,12 +326,10 @@ def _given(selection: Selection) -> list[str]:
 class FindingBlocks:
     """Makes the block of each finding: severity, code and place; what is wrong; what to do.
 
-    What was said of a problem is not repeated at its other places. `command` returns the command line of a
-    command on the store; None for a part of a store, which no command repairs.
+    What was said of a problem is not repeated at its other places.
     """
 
-    def __init__(self, command: Callable[[str], str] | None) -> None:
-        self._command = command
+    def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
     def lines(self, row: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -347,14 +345,25 @@ class FindingBlocks:
         if is_new:
             yield from wrapped(f"  {message}", width, indent=2)
             if code not in self._said and row["repair"]:
-                yield from wrapped(f"{'  do':<{_LABEL}}{self._cure(row['repair'])}", width, indent=_LABEL)
+                yield from wrapped(f"{'  do':<{_LABEL}}{row['repair']}", width, indent=_LABEL)
         self._said[code] = message
 
-    def _cure(self, repair: str) -> str:
-        command = self._command
-        if command is None:
-            return NEEDS_STORE if repair.startswith("rmqtool ") else repair
-        return _COMMAND.sub(lambda found: command(found[1]), repair)
+
+def repair_on_store(repair: str | None, command: Callable[[str], str] | None) -> str | None:
+    """Return the repair of a problem with command lines on the store instead of those on STORE.
+
+    `command` returns the command line of a command; None for a part of a store, which no command repairs.
+    """
+    if repair is None:
+        return None
+    if command is None:
+        return NEEDS_STORE if repair.startswith("rmqtool ") else repair
+    return commands_on_store(repair, command)
+
+
+def commands_on_store(text: str, command: Callable[[str], str]) -> str:
+    """Return a text with command lines on the store instead of those on STORE; see `repair_on_store`."""
+    return _COMMAND.sub(lambda found: command(found[1]), text)
 
 
 def _place(path: str, physical_offset: int | None, length: int | None) -> str:

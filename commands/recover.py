@@ -196,8 +196,8 @@ def _show(
     own = found if brokers else _of_own_versions(found)
     lines = list(recover_lines(
         own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
-        explain=store.command("dump"), whole=_whole_commands(store, found), keys=_keys_text(store, found),
-        slave=_diff_command(store, opened), reset=store.command("reset-offset"),
+        whole=_whole_commands(store, found), keys=_keys_text(store, found),
+        slave=_diff_command(store, opened), command=store.command,
     ))  # fmt: skip
     if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
         for line in lines:
@@ -310,7 +310,7 @@ def _apply(
     check = store.command("verify") if result.backup is not None else None
     output.write_object(found, recover_lines(
         found, everything=everything, undo=undo, check=check, keys=_keys_text(store, found, result.backup),
-        each=_each_text(store, found), reset=store.command("reset-offset"),
+        each=_each_text(store, found), command=store.command,
     ))  # fmt: skip
     return EXIT_FINDINGS if found["remaining"] and result.backup is None else EXIT_OK
 

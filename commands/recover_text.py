@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rmqtool.commands.finding_report import commands_on_store
 from rmqtool.commands.recover_verdicts import (
     beyond_texts,
     keeping_torn,
@@ -56,21 +57,20 @@ def recover_lines(
     undo: str | None = None,
     check: str | None = None,
     save: str | None = None,
-    explain: str | None = None,
     whole: tuple[str, str] | None = None,
     keys: str | None = None,
     each: str = _EACH,
     slave: str | None = None,
-    reset: str = "rmqtool reset-offset STORE",
+    command: Callable[[str], str] = "rmqtool {} STORE".format,
 ) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`; with `everything` in full.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
-    explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `explain`
-    is the start of the line that shows one of which a part is left. `whole` prints the last messages if their
-    bodies are whole, and stores them again. `keys` says how to see whether a key is
+    explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `whole` the
+    last messages if their bodies are whole, and stores them again. `keys` says how to see whether a key is
     that of a lost message, `each` how to see each lost message if only their topics are shown; a command line
-    is a line of its own. `slave` compares the store with a slave, `reset` is the line of reset-offset.
+    is a line of its own. `slave` compares the store with a slave, `command` returns the line of another
+    command on the store.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -86,7 +86,7 @@ def recover_lines(
 
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
-    yield from _lost_lines(found, save, explain, each, everything=everything)
+    yield from _lost_lines(found, save, command, each, everything=everything)
     yield from _torn_lines(found, whole)
     if keys is not None:
         text, *lines = keys.split("\n")
@@ -94,12 +94,15 @@ def recover_lines(
         yield from (f"{'':<13}{line}" for line in lines)
     yield from _change_lines(found, everything=everything)
     moved = [each for row in found["actions"] if row["problem"] == "CF04" for each in row["detail"]["moved"]]
-    for text, line in beyond_texts(moved, reset):
+    for text, line in beyond_texts(moved, command("reset-offset")):
         yield f"{'offsets':<13}{text}{'' if found['applied'] else ', after --apply'}:"
         yield f"{'':<13}{line}"
     if found["warnings"] and not found["actions"]:
         yield ""
-    for title, texts in (("warning", _without_repeats(found["warnings"])), ("replica", found["replica"])):
+    for title, texts in (
+        ("warning", _without_repeats(found["warnings"], command)),
+        ("replica", found["replica"]),
+    ):
         for text in texts:
             yield f"{title:<13}{text}"
     for refusal in found["refusals"]:
@@ -112,12 +115,13 @@ def recover_lines(
         yield f"{'slave':<13}for the lost messages: {slave}"
 
 
-def _without_repeats(warnings: Sequence[str]) -> Iterator[str]:
+def _without_repeats(warnings: Sequence[str], command: Callable[[str], str]) -> Iterator[str]:
     """Yield the warnings; how to get a copy of a configuration file is said once."""
     how = COPY_CONFIG[:1].upper() + COPY_CONFIG[1:]
     is_said = False
     for text in warnings:
-        yield text.replace(how, "Copy it to config/ from the same place") if is_said else text
+        said = text.replace(how, "Copy it to config/ from the same place") if is_said else text
+        yield commands_on_store(said, command)
         is_said = is_said or how in text
 
 
@@ -346,7 +350,7 @@ def first_rows(rows: Sequence[Row], most: int, *, everything: bool) -> Sequence[
 
 
 def _lost_lines(
-    found: Row, save: str | None, explain: str | None, each: str, *, everything: bool
+    found: Row, save: str | None, command: Callable[[str], str], each: str, *, everything: bool
 ) -> Iterator[str]:
     lost = lost_already(found)
     if not lost:
@@ -367,7 +371,7 @@ def _lost_lines(
         yield f"... and {counted(len(rows) - len(first), 'more topic')}"
     if not is_each:
         yield from each.split("\n")
-    yield from _readable_lines(found, save, explain, everything=everything)
+    yield from _readable_lines(found, save, command, everything=everything)
 
 
 def _torn_lines(found: Row, whole: tuple[str, str] | None) -> Iterator[str]:
@@ -422,7 +426,9 @@ def _is_guess(lost: Row) -> bool:
     return is_end or lost["known_from"] == "gap"
 
 
-def _readable_lines(found: Row, save: str | None, explain: str | None, *, everything: bool) -> Iterator[str]:
+def _readable_lines(
+    found: Row, save: str | None, command: Callable[[str], str], *, everything: bool
+) -> Iterator[str]:
     """Yield which of the lost messages can still be read in part, and the command lines that save them."""
     readable = _readable(found)
     if not readable:
@@ -431,7 +437,12 @@ def _readable_lines(found: Row, save: str | None, explain: str | None, *, everyt
     if whole:
         yield from _whole_lines(whole, save, everything=everything)
     if partial:
-        yield from _remains_lines(partial, explain, everything=everything)
+        is_planned = found["applied"] is None
+        effect = "the plan overwrites what is left" if is_planned else "what was left is in the backup"
+        yield f"{'readable':<13}in part: {counted(len(partial), 'record')}; {effect}"
+        yield from _remains_lines(partial, everything=everything)
+        if is_planned:
+            yield from _save_lines(partial, command, everything=everything)
 
 
 def whole_records(rows: Sequence[Row]) -> list[Row]:
@@ -439,9 +450,8 @@ def whole_records(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["status"] is not None]
 
 
-def _remains_lines(partial: Sequence[Row], explain: str | None, *, everything: bool) -> Iterator[str]:
-    """Yield what is left of records that cannot be read as a whole, and the command lines that save it."""
-    yield f"{'readable':<13}in part: {counted(len(partial), 'record')}; the plan overwrites what is left"
+def _remains_lines(partial: Sequence[Row], *, everything: bool) -> Iterator[str]:
+    """Yield the table of what is left of records that cannot be read as a whole."""
     rows = []
     for row in partial:
         left = row["remains"]
@@ -455,15 +465,19 @@ def _remains_lines(partial: Sequence[Row], explain: str | None, *, everything: b
         })  # fmt: skip
     names = [name for name in _REMAINS_COLUMNS if any(row[name] for row in rows) or name in _REMAINS_ALWAYS]
     yield from _table_lines(rows, names, everything=everything)
-    saved = first_rows(partial, _SAVED_SHOWN, everything=everything) if explain is not None else ()
+
+
+def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
+    """Yield the command lines that save what is left of records, and the one that stores a body again."""
+    saved = first_rows(partial, _SAVED_SHOWN, everything=everything)
     for row in saved:
         place = row["physical_offset"]
-        yield f"{'save first':<13}{explain} --explain {place} --body hex --json > damaged-{place}.json"
-    if explain is not None and len(partial) > len(saved):
+        line = f"{command('dump')} --explain {place} --body hex --json > damaged-{place}.json"
+        yield f"{'save first':<13}{line}"
+    if len(partial) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
-    if explain is not None and partial:
-        yield f"{'':<13}The file shows the bytes in hex. After --apply, rmqtool append STORE --topic TOPIC"
-        yield f"{'':<13}--body-file FILE stores a body, as bytes in FILE, as a new message"
+    yield f"{'':<13}The file shows the bytes in hex. After --apply, this stores a body as a new message:"
+    yield f"{'':<13}{command('append')} --topic TOPIC --body-file FILE"
 
 
 def _table_lines(rows: Sequence[Row], columns: Sequence[str], *, everything: bool) -> Iterator[str]:

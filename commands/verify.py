@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.command_line import command_line
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingBlocks, note_times
+from rmqtool.commands.finding_report import FindingBlocks, note_times, repair_on_store
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.recover_verdicts import (
     beyond_texts,
@@ -119,8 +119,9 @@ def verify(
                 progress=bar.advance,
             )
             is_part = opened.layout.kind in ("commitlog", "consumequeue", "index")
-            block = FindingBlocks(None if is_part else store.command).lines
-            writer.write_rows(_shown(seen.rows(findings), writer), COLUMNS, TABLE_COLUMNS, block)
+            command = None if is_part else store.command
+            rows = ({**row, "repair": repair_on_store(row["repair"], command)} for row in seen.rows(findings))
+            writer.write_rows(_shown(rows, writer), COLUMNS, TABLE_COLUMNS, FindingBlocks().lines)
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes

@@ -32,7 +32,7 @@ def test_findings_of_verify(
         place = row["path"] + (f", offset {row['physical_offset']}" if row["physical_offset"] else "")
         assert f"{row['severity'].upper()}: {row['problem']} {place}" in text
         assert row["message"] in text
-        assert (row["repair"] or "").replace("STORE", str(root)) in text
+        assert "STORE" not in (row["repair"] or "") and (row["repair"] or "") in text
     assert all(len(line) <= width or str(root) in line for line in lines)
     main(["verify", str(root), "--format", "table"])
     assert capfd.readouterr().out.split()[:2] == ["problem", "severity"]
@@ -41,10 +41,10 @@ def test_findings_of_verify(
 def test_a_problem_is_explained_once_for_all_its_places() -> None:
     row = {"problem": "CQ13", "severity": "error", "message": "wrong", "path": "a", "physical_offset": None,
            "length": 20, "repair": "rmqtool rebuild STORE: rebuilds it"}  # fmt: skip
-    blocks = FindingBlocks(lambda name: f"rmqtool {name} s")
+    blocks = FindingBlocks()
     rows = (row, {**row, "path": "b"}, {**row, "message": "more"})
     assert [line for each in rows for line in blocks.lines(each, 80)] == [
-        "ERROR: CQ13 a, 20 bytes", "  wrong", "  do      rmqtool rebuild s: rebuilds it",
+        "ERROR: CQ13 a, 20 bytes", "  wrong", "  do      rmqtool rebuild STORE: rebuilds it",
         "ERROR: CQ13 b, 20 bytes", "", "ERROR: CQ13 a, 20 bytes", "  more",
     ]  # fmt: skip
 
