@@ -110,6 +110,7 @@ def roff(page: Page, version: str) -> str:
     lines = [
         '.\\" Made by `make man`; do not edit.',
         f'.TH {name.upper()} {page.section} "" "{version}" "{_MANUALS[page.section]}"',
+        ".nh\n.ad l",  # words and names stay whole, so that a search finds them
         f".SH NAME\n{name} \\- {_filled(page.summary)}",
     ]
     for title, parts in page.sections:
