@@ -164,7 +164,6 @@ class _Run(NamedTuple):
 
     def examine(self, writer: Output) -> Examination:
         """Examine the store, and the host."""
-        from rmqtool.read import kernels
         from rmqtool.report.doctor.examine import DEFAULT_READ_LIMIT, examine
         from rmqtool.report.doctor.host import look_at_host
         from rmqtool.storage.durable import check_replaceable
@@ -175,9 +174,6 @@ class _Run(NamedTuple):
             if self.output is not None:
                 keep_out(opened.layout, self.output, "the file", location=opened.location.path)
                 check_replaceable(self.output)
-            if opened.layout.commit_log and not kernels.are_cached():
-                writer.note(kernels.COMPILING)
-                kernels.load_kernels()
             total = min(sum(file.size for file in opened.layout.commit_log), limit // 2)
             with writer.progress("doctor", total) as bar:
                 found = examine(opened, read_limit=limit, jobs=self.jobs, progress=bar.advance)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 import typer
 from typer.models import ArgumentInfo
 
-from rmqtool import sizes
+from rmqtool import compile_notice, sizes
 from rmqtool.command_line import command_line
 from rmqtool.commands.groups import Group, marks
 from rmqtool.errors import FormatError, UsageError
@@ -608,7 +608,7 @@ class OutputOptions(Group):
         """
         if self.json and self.format is not None:
             raise UsageError("--json and --format exclude each other", hint="omit one of them")
-        return Output(
+        output = Output(
             format=self.JSON if self.json else self.format,
             default=_format_of_environment(),
             fields=self.fields,
@@ -619,6 +619,8 @@ class OutputOptions(Group):
             template=self.template(),
             sought=None if grep is None else grep.span_in,
         )
+        compile_notice.show_by(output.note)
+        return output
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
         """Return the form of message rows: `fields` are those of `Output`; unknown names are ignored."""

@@ -60,11 +60,6 @@ def report(
     path, writer = options.local_file(output, "--output"), shown.writer()
     with store.open(quiet=shown.quiet) as opened:
         _check(opened, path, force=force)
-        from rmqtool.read import kernels
-
-        if opened.layout.commit_log and not kernels.are_cached():
-            writer.note(kernels.COMPILING)
-            kernels.load_kernels()
         with writer.progress("report", sum(file.size for file in opened.layout.commit_log)) as bar:
             found = summarize(
                 opened,

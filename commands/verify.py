@@ -96,7 +96,6 @@ def verify(
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report
     from rmqtool.check.verify import verify as run
-    from rmqtool.read import kernels
     from rmqtool.storage.source import RateLimiter
 
     writer = shown.writer()
@@ -104,9 +103,6 @@ def verify(
     bounds = _bounds(selection.since, limit_bytes, sample)
     report, seen = Report(), _Seen(severity)
     with store.open(quiet=shown.quiet) as opened:
-        if not kernels.are_cached():
-            writer.note(kernels.COMPILING)
-            kernels.load_kernels()
         with writer.progress("verify", opened.layout.log_bytes) as bar:
             findings = run(
                 opened,

@@ -35,6 +35,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from rmqtool.compile_notice import announce
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 COMPILED_ROOMS = ("formats", "log", "queue", "index", "message", "write", "write/ingest")
@@ -131,6 +133,7 @@ class _Code:
         file = folder / f"{function.__name__}-{symbol[-16:]}{SUFFIX}" if folder else None
         data = file and _read(file)
         if not data:
+            announce()
             from rmqtool.log.compiler import object_file
 
             data = object_file(function, arguments, symbol)

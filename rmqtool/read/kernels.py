@@ -9,12 +9,6 @@ from __future__ import annotations
 from rmqtool.formats import index, message
 from rmqtool.log.compiled import SUFFIX, cache_folder
 
-COMPILING = (
-    "compiling the scan kernels, once for this version of rmqtool: seconds on an idle machine,"
-    " up to some minutes on a busy one"
-)
-"""The line that a command shows before it loads kernels that are not cached."""
-
 
 def are_cached() -> bool:
     """Whether loading the kernels will find compiled code on disk."""

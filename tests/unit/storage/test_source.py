@@ -407,14 +407,17 @@ def test_no_candidate_is_a_shared_temporary_folder(monkeypatch: pytest.MonkeyPat
 USES_A_KERNEL = """
 import sys
 import numpy as np
+from rmqtool import compile_notice
 from rmqtool.log import compiled
 from rmqtool.log.string_ranges_kernel import gather
+said = []
+compile_notice.show_by(said.append)
 out, still = np.zeros(5, np.uint8), np.arange(9, dtype=np.uint8)
 still.flags.writeable = False
 for data, starts in [(still.copy(), [6, 1]), (still, [6, 1]), (still, np.array([6, 1], np.int32))]:
     out[:] = 0
     gather(data, np.asarray(starts), np.array([0, 3, 5]), out)
-print(bytes(out).hex(), "numba" in sys.modules, compiled.cache_folder())
+print(bytes(out).hex(), "numba" in sys.modules, len(said), compiled.cache_folder())
 """
 ITS_RESULT = "0607080102"
 
@@ -431,13 +434,13 @@ def use_a_kernel(cache: Path) -> list[str]:
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the program has left its kernels, for reading only."""
     cache = tmp_path_factory.mktemp("kernels")
-    assert use_a_kernel(cache) == [ITS_RESULT, "True", str(cache / f"kernels-{compiled.source_hash()}")]
+    assert use_a_kernel(cache) == [ITS_RESULT, "True", "1", str(cache / f"kernels-{compiled.source_hash()}")]
     return cache
 
 
 def test_kernels_are_cached_between_processes(kernels: Path) -> None:
-    """The second process compiles nothing."""
-    assert use_a_kernel(kernels)[:2] == [ITS_RESULT, "False"]
+    """The second process compiles nothing; the first one says once that it does."""
+    assert use_a_kernel(kernels)[:3] == [ITS_RESULT, "False", "0"]
 
 
 def test_a_package_in_a_zip_shares_the_kernels(tmp_path: Path) -> None:
