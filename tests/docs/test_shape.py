@@ -35,6 +35,7 @@ RANKS = {
     "rmqtool.lazy_dataclass": 0,
     "rmqtool.lazy_pattern": 0,
     "rmqtool.command_line": 1,
+    "rmqtool.compile_notice": 1,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
     "rmqtool.sizes": 1,
