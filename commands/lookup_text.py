@@ -366,7 +366,8 @@ def in_words(row: Row) -> Row:
     state, detail = row["state"], row["detail"] or {}
     if row["kind"] == "group":
         committed = detail.get("committed_offset")
-        return row | {"state": GROUP_STATES.get(state, state), "committed_offset": committed}
+        at = "" if committed is None else f" ({committed})"
+        return row | {"state": f"{GROUP_STATES.get(state, state)}{at}"}
     times = detail.get("reconsume_times")
     if row["kind"] == "dead_letter":
         state = "gave up" if times is None else f"gave up after {counted(times, 'attempt')}"

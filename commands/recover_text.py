@@ -483,7 +483,7 @@ def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everyt
 def _table_lines(rows: Sequence[Row], columns: Sequence[str], *, everything: bool) -> Iterator[str]:
     """Yield the table of lost records that can be read in part, and how many more there are."""
     shown = first_rows(rows, LOST_SHOWN, everything=everything)
-    yield from Output.table_lines(shown, columns)
+    yield from Output.table_lines(shown, columns, keeps_place=True)
     if len(rows) > len(shown):
         yield f"... and {len(rows) - len(shown)} more (--all shows all)"
 

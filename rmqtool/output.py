@@ -346,12 +346,14 @@ class Output:
         return count
 
     @staticmethod
-    def table_lines(rows: Sequence[Row], columns: Sequence[str], indent: str = "") -> list[str]:
-        """The lines of a small table inside the text of an object."""
+    def table_lines(
+        rows: Sequence[Row], columns: Sequence[str], indent: str = "", *, keeps_place: bool = False
+    ) -> list[str]:
+        """The lines of a small table inside the text of an object; `keeps_place` as for `Table`."""
         if not rows:
             return []
         width = shutil.get_terminal_size().columns - len(indent) if _is_terminal() else None
-        table = Table(columns, width=width)
+        table = Table(columns, width=width, keeps_place=keeps_place)
         lines: list[str] = [TableLine(f"{indent}{line}") for line in table.lines(rows)]
         return [*lines, f"{indent}(times are of {table.shared})"] if table.shared else lines
 

@@ -93,6 +93,7 @@ class Table:
         sought: where in a body the text that was searched for begins and ends; a body is cut around it.
         typed: of a look-up, the value that was typed, by the column that shows it; empty if there is none.
             None for other tables.
+        keeps_place: whether the next commands take physical_offset, as those after a look-up do.
     """
 
     def __init__(
@@ -103,17 +104,19 @@ class Table:
         width: int | None = None,
         sought: Sought | None = None,
         typed: Mapping[str, str] | None = None,
+        keeps_place: bool = False,
     ) -> None:
         self._columns = [_Column(each) for each in columns]
         self._colour = colour
         self._width = width
         self._sought = sought
         self._is_look_up = typed is not None
-        self._first_to_go = [name for name in _FIRST_TO_GO if not (self._is_look_up and name == _PLACE)]
+        keeps_place |= self._is_look_up
+        self._first_to_go = [name for name in _FIRST_TO_GO if not (keeps_place and name == _PLACE)]
         self._typed = {name: escape(text) for name, text in (typed or {}).items()}
         for column in self._columns:
             column.is_sought = sought is not None and column.header == "body"
-            column.stays = column.header in _STAY or (self._is_look_up and column.header == _PLACE)
+            column.stays = column.header in _STAY or (keeps_place and column.header == _PLACE)
         self._started = False
         self.left_out: tuple[str, ...] = ()
         self.shared: str | None = None

@@ -372,10 +372,14 @@ class Store:
                 yield topic, queue_id, queue.queue_offset(number, unit), unit
 
     def remains(self, physical_offset: int) -> Remains | None:
-        """What is left of the damaged record that a unit has at a physical offset; None if nothing is."""
-        for topic, _, _, unit in self.units_of(physical_offset):
+        """What is left of the damaged record at a physical offset; None if nothing is.
+
+        A unit, or the header that is left, shows that a record begins there.
+        """
+        sizes = [(unit.size, topic) for topic, _, _, unit in self.units_of(physical_offset)]
+        for size, topic in (*sizes, (0, None)):
             try:
-                found = self.commit_log.remains(physical_offset, unit.size, topic)
+                found = self.commit_log.remains(physical_offset, size, topic)
             except UnreadableError:  # whoever needs the log reports it
                 return None
             if found is not None:

@@ -345,8 +345,8 @@ FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
     "group", "state", "client_host", "cost_ms", "detail",
 )  # fmt: skip
-_TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "group", "state", "committed_offset", "queue_offset",
-                "physical_offset", "client_host", "cost_ms")  # fmt: skip
+_TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "group", "state", "queue_offset", "physical_offset",
+                "client_host", "cost_ms")  # fmt: skip
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

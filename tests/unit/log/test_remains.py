@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,9 @@ def test_recover_shows_and_saves_it(
     assert len(set(names)) == len(names) and not any(name.startswith("body.") for name in names)
     body = bytes.fromhex(fields[names.index("body")]["hex"])
     assert body == BODY[-count:]
-    place_of_append = out.index("rmqtool append STORE --topic TOPIC")
-    line = " ".join(out[place_of_append:].split())
-    line, rest, _ = line.partition(" stores a body, as bytes in FILE, as a new message")
-    assert rest and Path("FILE").write_bytes(body) == count
+    assert "After --apply, this stores a body as a new message:" in out
+    (line,) = [line.strip() for line in out.splitlines() if " --body-file FILE" in line]
+    assert Path("FILE").write_bytes(body) == count
     main(["recover", "store", "--json"])
     (row_,) = json.loads(capsys.readouterr().out)["lost"]
     assert row_["status"] is None and (row_["keys"], row_["uniq_key"]) == (["k1"], "U1")
@@ -173,7 +173,7 @@ def test_recover_shows_and_saves_it(
     said = f"a part of a damaged record can still be read: rmqtool dump store --explain {place}"
     assert said in capsys.readouterr().err
     assert main(["recover", "store", "--apply"]) == 0
-    assert main(line.replace("STORE", "store").replace("TOPIC", "T").split()[1:]) == 0
+    assert main(line.replace("TOPIC", "T").split()[1:]) == 0
     with Store.open("store") as opened:
         *_, last = opened.messages()
         assert last.message.body == body
@@ -206,6 +206,23 @@ def test_only_the_record_asked_for_is_shown(store: Path, capsys: Capture) -> Non
         f"the header of the record at {last} is lost or damaged; its queue unit says that it ends at " in err
     )
     assert str(place) not in err
+
+
+def test_a_header_without_a_unit_shows_its_own_record(store: Path, capsys: Capture) -> None:
+    """Its body is whole, its end is lost; the end of the next record belongs to another message."""
+    with StoreWriter.open(store) as writer:
+        last = writer.put(NewMessage("T", BODY[::-1], keys=["k3"], queue_id=0)).physical_offset
+        writer.put(NewMessage("T", b"sound", queue_id=0))
+    place, data = record_of(store)
+    change(store, place + HEAD + len(BODY), bytes(last + 5000 - place - HEAD - len(BODY)))
+    shutil.rmtree(store / "consumequeue/T")
+    assert main(["dump", str(store), "--explain", str(place), "--body", "hex", "--json"]) == 1
+    out, err = capsys.readouterr()
+    fields = [json.loads(line) for line in out.splitlines()]
+    (whole,) = [each for each in fields if each["field"] == "body"]
+    assert bytes.fromhex(whole["hex"]) == BODY
+    assert max(each["offset"] + each["size"] for each in fields) <= place + len(data)
+    assert "header" not in err
 
 
 @pytest.mark.parametrize("wrong", ["body_length", "topic_length", "properties_length"])
