@@ -716,8 +716,8 @@ GROUP_STATES = {
 }
 """States of groups in words."""
 PASSED_MEANS = (
-    "passed by a group: its committed offset, in parentheses, is past the message. It has consumed the message,"
-    " or a filter or a reset skipped it; the store does not record when"
+    "passed by a group: its committed offset, in parentheses, is past the message. It has consumed the"
+    " message, or a filter or a reset skipped it; the store does not record when"
 )
 _NOT_PASSED_AFTER_CRASH = (
     "not yet: consumers commit every 5 s, and the broker saves that every 5 s; it did not stop cleanly, so a"

@@ -9,6 +9,7 @@ Source: TopicConfigManager, ScheduleMessageService, DataVersion#nextVersion; spe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rmqtool.errors import FormatError
@@ -32,6 +33,8 @@ OFFSETS_SET_BACK = "rmqtoolOffsetsSetBack"
 A broker ignores it, and writes the file without it."""
 OFFSETS_OLD = "rmqtoolOffsetsOld"
 """A field of consumerOffset.json: it was lost, and rmqtool has made it from its .bak, which is older.
+
+It is true, or the list of the groups whose offsets reset-offset has set since.
 
 A broker ignores it, and writes the file without it."""
 DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32), as the offsets of one group in one topic
@@ -108,13 +111,15 @@ def with_consumer_offsets(
     *,
     is_known: bool = True,
     are_lost: bool = False,
+    decided: AbstractSet[str] = frozenset(),
 ) -> Document:
     """consumerOffset.json with these next offsets to consume, by (topic, group) and queue id.
 
     On 5.x the version counts one change, and keeps its time. `is_known`: whether the broker is known to be of
     `dialect`. Otherwise queue ids are quoted, which brokers of every version accept, and a new file has no
     version: so its text does not show a version that was only assumed. `are_lost`: note that the offsets of
-    all other groups are lost (`OFFSETS_LOST`). If an offset becomes smaller, that is noted too
+    all other groups are lost (`OFFSETS_LOST`). `decided`: the groups whose offsets were asked for, which the
+    note on old offsets names from now on (`OFFSETS_OLD`). If an offset becomes smaller, that is noted too
     (`OFFSETS_SET_BACK`).
 
     Raises:
@@ -144,6 +149,8 @@ def with_consumer_offsets(
     changed = _with(document, "offsetTable", table)
     if are_lost:
         changed = _with(changed, OFFSETS_LOST, True)
+    if OFFSETS_OLD in document:
+        changed = _with(changed, OFFSETS_OLD, sorted(decided | decided_since(document)))
     if is_back:
         changed = with_offsets_set_back(changed)
     if dialect == "4.9" or not (is_known or "dataVersion" in document):
@@ -155,6 +162,12 @@ def with_consumer_offsets(
 def with_offsets_set_back(document: Document) -> Document:
     """consumerOffset.json with the note that rmqtool has set offsets back (`OFFSETS_SET_BACK`)."""
     return _with(document, OFFSETS_SET_BACK, True)
+
+
+def decided_since(document: Document) -> set[str]:
+    """The groups whose offsets were set since old ones were taken for lost ones (`OFFSETS_OLD`)."""
+    groups = document.get(OFFSETS_OLD)
+    return {each for each in groups if isinstance(each, str)} if isinstance(groups, list) else set()
 
 
 def with_old_offsets(document: Document, *, is_known: bool) -> Document:

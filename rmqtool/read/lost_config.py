@@ -2,8 +2,8 @@
 
 A store that rmqtool has made never had a consumerOffset.json, and neither has an archive of log files. So
 its absence is damage only where a broker ran: its topics.json holds topics that every broker puts there,
-or a file lies in config that only brokers write. Where topics.json is gone too, a checkpoint or queues show
-that this is a store in use, and its config was lost.
+or a file lies in config that only brokers write. Where topics.json is gone too, a checkpoint, queues, or
+messages of a consumer group's own topics show that this is a store in use, and its config was lost.
 
 A broker takes a file that is empty or cannot be parsed for one without content if it has no .bak with some.
 So these are lost like files that are gone; if the .bak cannot be parsed, a broker does not start (CF02).
@@ -29,7 +29,7 @@ from typing import Any
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import checkpoint, config_json
-from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD
+from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD, decided_since
 from rmqtool.message.system_topics import (
     BUILT_IN_GROUPS,
     DLQ_PREFIX,
@@ -95,7 +95,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         stored = "1 delayed message is" if delayed == 1 else f"{delayed} delayed messages are"
         yield replace(found, message=f"{how_lost(layout, DELAY_OFFSETS)}, but {stored} stored")
     lost = [name for name in (CONSUMER_OFFSETS, GROUPS_FILE) if has_no_content(layout, name)]
-    if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
+    if not lost or not any(messages.values()) or not _is_of_a_broker(layout, messages):
         return
     groups = known_groups(layout, messages)
     if CONSUMER_OFFSETS in lost:
@@ -199,7 +199,7 @@ def unreadable_config(layout: StoreLayout) -> Iterator[Finding]:
 
 def is_folder_lost(layout: StoreLayout) -> bool:
     """Whether no file is left in config/ of a store that a broker has used: the whole folder was lost."""
-    return has_config(layout) and not layout.config and _is_of_a_broker(layout)
+    return has_config(layout) and not layout.config and _is_of_a_broker(layout, {})
 
 
 def has_config(layout: StoreLayout) -> bool:
@@ -240,15 +240,23 @@ def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding
         have = {group for _, group in config_json.consumer_offsets(loaded.document)}
     except InputError:  # a finding of its own
         return
-    if loaded.source != "bak" and loaded.document.get(OFFSETS_OLD) is not True:
+    if loaded.source != "bak" and OFFSETS_OLD not in loaded.document:
         return
-    names = sorted(known_groups(layout, topics) - have, key=by_length)
+    decided = decided_since(loaded.document)
+    known = known_groups(layout, topics)
+    of_clients = {group for group in have if not is_group_of_brokers(group)}
+    left = sorted((known | of_clients) - decided, key=by_length)
+    if decided and not left:
+        return
+    names = sorted(known - have - decided, key=by_length)
     older_ms = 0 if bak is None else _older_ms(layout, bak)
     found = finding("CF13", f"config/{CONSUMER_OFFSETS}", groups=len(names), names=names, older_ms=older_ms)
     text = found.problem.message
     if older_ms > _PERSISTED_MS:
         text += f", written {format_duration(older_ms)} before the last message"
-    if names:
+    if decided:
+        text += f"; reset-offset has not set those of {_named([*map(cut_name, left)])}"
+    elif names:
         groups = f"{len(names)} known group{'s have' if len(names) > 1 else ' has'}"
         text += f"; {groups} no offset in it: {_named([*map(cut_name, names)])}"
     yield replace(found, message=text)
@@ -416,10 +424,18 @@ def what_happened_to(layout: StoreLayout, name: str) -> str:
     return f"{name} {'is empty' if is_empty else 'cannot be parsed'}"
 
 
-def _is_of_a_broker(layout: StoreLayout) -> bool:
-    """Whether a broker has used the store for long enough to write all of its config files."""
+def _is_of_a_broker(layout: StoreLayout, messages: Mapping[str, int]) -> bool:
+    """Whether a broker has used the store for long enough to write all of its config files.
+
+    Without topics.json a message that a consumer group sent back shows it, as a checkpoint or queues do.
+    """
     if has_no_content(layout, TOPICS):
-        return layout.checkpoint is not None or bool(layout.consume_queues or layout.batch_queues)
+        has_groups = any(
+            count and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) for topic, count in messages.items()
+        )
+        return (
+            has_groups or layout.checkpoint is not None or bool(layout.consume_queues or layout.batch_queues)
+        )
     if layout.abort is not None and all(_is_missing(layout, name) for name in _WRITTEN_WITH_OFFSETS):
         return False  # a broker was killed, or runs, in its first seconds
     if not all(_is_missing(layout, name) for name in _FILES_OF_BROKERS):

@@ -226,7 +226,10 @@ def plan(store: Store, request: Request) -> Planned:
     assert layout.root is not None, "_check was called"
     folder, warnings, are_lost = layout.root / FOLDER, [], offsets_are_lost(store)
     try:
-        document = read_config(folder, CONSUMER_OFFSETS).document
+        loaded = read_config(folder, CONSUMER_OFFSETS)
+        document = loaded.document
+        if loaded.source == "bak":
+            document = config_change.with_old_offsets(document, is_known=store.written_by.is_known)
     except FormatError as error:  # neither the file nor its .bak is JSON: there is nothing to keep
         warnings.append(
             f"{FOLDER}/{CONSUMER_OFFSETS}: {error.message}; only the offsets of this plan are kept"
@@ -514,7 +517,9 @@ def _actions(
 ) -> Iterator[Action]:
     """The new file, and the .bak with the previous text if a broker could read that."""
     changes = [reset for reset in resets if reset.is_change]
-    if not changes:
+    decided = {reset.group for reset in resets if reset.offset is not None}
+    is_news = config_change.OFFSETS_OLD in document and not decided <= config_change.decided_since(document)
+    if not (changes or is_news):
         return
     new: dict[tuple[str, str], dict[int, int]] = {}
     for reset in changes:
@@ -522,7 +527,7 @@ def _actions(
         new.setdefault((reset.topic, reset.group), {})[reset.queue_id] = reset.offset
     dialect, is_known = store.profile.name, store.written_by.is_known
     changed = config_change.with_consumer_offsets(
-        document, new, dialect, is_known=is_known, are_lost=are_lost
+        document, new, dialect, is_known=is_known, are_lost=are_lost, decided=decided
     )
     content = config_json.dump(changed, dialect)
     before = read_head(folder / CONSUMER_OFFSETS, READ_LIMIT)
@@ -531,6 +536,8 @@ def _actions(
         reason = "the previous offsets, as a broker keeps them"
         yield _action(f"{CONSUMER_OFFSETS}.bak", bak is not None, before, reason)
     count = f"{len(changes)} committed offset{'' if len(changes) == 1 else 's'} set"
+    if not changes:
+        count = "the offsets stay, and no longer count as old (CF13)"
     yield _action(CONSUMER_OFFSETS, before is not None, content, count)
 
 

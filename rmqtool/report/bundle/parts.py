@@ -21,7 +21,7 @@ from typing import Any, Final
 from rmqtool import __version__
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_json
-from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_SET_BACK
+from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD, OFFSETS_SET_BACK
 from rmqtool.formats.properties import NAMES_OF_BROKERS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
@@ -62,7 +62,7 @@ _FIELDS: Final = frozenset({
     "dataVersion", "deadTime", "expressionType", "filterDataByTopic", "forbiddenTable", "groupFilterData",
     "groupName", "groupRetryPolicy", "groupSysFlag", "groupTopicMap", "notifyConsumerIdsChangedEnable",
     "offsetTable", "order", "orderedConsumptionLevel", "perm", "readQueueNums", "retryMaxTimes",
-    "retryQueueNums", OFFSETS_LOST, OFFSETS_SET_BACK, "stateVersion", "subscriptionDataSet",
+    "retryQueueNums", OFFSETS_LOST, OFFSETS_OLD, OFFSETS_SET_BACK, "stateVersion", "subscriptionDataSet",
     "subscriptionGroupTable",
     "timestamp", "topic", "topicConfigTable", "topicFilterType", "topicName", "topicSysFlag", "type",
     "whichBrokerWhenConsumeSlowly", "writeQueueNums",

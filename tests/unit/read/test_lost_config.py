@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.formats import config_json
-from rmqtool.read.lost_config import lost_config
+from rmqtool.read.lost_config import known_groups, lost_config
 from rmqtool.read.store import Store
 from tests.support.stores import Library
 
@@ -243,7 +243,7 @@ def test_a_broker_in_its_first_seconds(store_copy: StoreCopy) -> None:
 def test_stores_that_never_had_them(
     cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A new store, a copy with topics of groups, and an archive of log files: none of them lost anything."""
+    """A new store, a copy with topics of groups, and log files without messages of groups."""
     source = cases.path("ok_540_clean")
     assert run(capsys, "append", tmp_path / "new", "--create", "--create-topic", "--topic", "Orders",
                "--body", "x", "--commitlog-file-size", "1M")[0] == 0  # fmt: skip
@@ -252,7 +252,19 @@ def test_stores_that_never_had_them(
     assert lost(capsys, tmp_path / "copy") == set()
     shutil.copytree(source / "commitlog", tmp_path / "bare/commitlog")
     with Store.open(tmp_path / "bare") as store:
-        assert list(lost_config(store.layout, {"%RETRY%group": 3})) == []
+        assert list(lost_config(store.layout, {"Orders": 3})) == []
+
+
+def test_log_files_that_were_rescued(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Messages of consumer groups show that there were offsets: they are lost also after a repair."""
+    root = tmp_path / "store"
+    shutil.copytree(cases.path("ok_540_clean") / "commitlog", root / "commitlog")
+    _, out, _ = run(capsys, "verify", root, "--format", "jsonl")
+    assert {"CF06", "CF08", "CF09"} <= {json.loads(line)["problem"] for line in out.splitlines()}
+    assert run(capsys, "recover", root, "--apply")[0] == 0
+    assert lost(capsys, root) == {"CF08", "CF09"}
 
 
 def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,8 +304,8 @@ def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.
     for is_applied in (False, True):
         _, out, _ = run(capsys, "verify", root, "--json")
         (found,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF13"]
-        lost = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF01"]
-        assert [(row["path"], row["message"]) for row in lost] == (
+        gone = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF01"]
+        assert [(row["path"], row["message"]) for row in gone] == (
             []
             if is_applied
             else [("config/consumerOffset.json", f"{config.name} is missing; its .bak can be read")]
@@ -309,6 +321,20 @@ def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.
         assert run(capsys, "recover", root, "--apply")[0] == 0
         assert config_json.parse(config.read_bytes())["offsetTable"] == expected
     assert b'"rmqtoolOffsetsOld":true' in config.read_bytes()
+    one = ("reset-offset", root, "--group", "pub_group_one", "--apply")
+    assert run(capsys, *one, "--from", "latest")[0] == 0  # it is there already
+    _, out, _ = run(capsys, "verify", root, "--json")
+    (found,) = [row for row in map(json.loads, out.splitlines()) if row["problem"] == "CF13"]
+    assert "reset-offset has not set those of " in found["message"] and "one" not in found["message"]
+    before = config.read_bytes()
+    assert run(capsys, *one, "--from", "latest")[0] == 0 and config.read_bytes() == before
+    with Store.open(root) as opened:
+        groups = known_groups(opened.layout, ())
+    for group in groups:
+        options = ("--topic", "pubTopicOne", "--from", "earliest", "--apply")
+        assert run(capsys, "reset-offset", root, "--group", group, *options)[0] == 0
+    _, out, _ = run(capsys, "verify", root, "--pass", "config")
+    assert "CF13" not in out
 
 
 def test_topics_that_topics_json_lacks_are_said(
