@@ -318,8 +318,8 @@ every minute with 5.x; a copy that `rmqtool receive` keeps has them too. What a 
 after the copy was made, it receives again.
 - 3. topics.json, delayOffset.json or timercheck without a copy. `rmqtool recover STORE --apply` makes them
 again from the log, adds the topics that topics.json lacks, and keeps the topics that are whole in a
-topics.json that is cut. Compare the others with your notes: topics without messages are missing, and order,
-permissions and filter type of a topic are not in the log. Of each delay level the first message without a
+topics.json that is cut. Compare the others with your notes: topics without messages are missing, and order
+and permissions of a topic are not in the log. Of each delay level the first message without a
 delivered copy in the log is the next to deliver, but none before the offset in a .bak; the plan says how many
 messages are delivered twice.
 - 4. Offsets without a copy. Keep the consumers stopped. `rmqtool reset-offset STORE --group '*' --since TIME`

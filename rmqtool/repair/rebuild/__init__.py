@@ -81,6 +81,7 @@ class Rebuild:
         queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
         light: the light queues that records of the log name.
+        multi_tags: topics whose messages say that their topic has several tags (MULTI_TAG).
         messages: how many the log has, by topic.
         log_end: physical offset after the newest record; -1 if none.
         last_store_timestamp: store time of the newest record, ms; 0 if none.
@@ -106,6 +107,7 @@ class Rebuild:
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
     light: frozenset[Key] = frozenset()
+    multi_tags: frozenset[str] = frozenset()
     messages: dict[str, int] = field(default_factory=dict)
     log_end: int = -1
     last_store_timestamp: int = 0
@@ -239,6 +241,7 @@ def _rebuild(
         queue_ends=ends,
         batch_topics=found.batch_topics,
         light=frozenset(found.queues.light),
+        multi_tags=frozenset(found.queues.multi_tags),
         messages=found.context.topics,
         log_end=found.context.log_end,
         last_store_timestamp=found.context.last_store_timestamp,

@@ -11,7 +11,7 @@ Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,6 @@ from rmqtool.storage.open_files import read_head
 from rmqtool.write.topics import DEFAULT_PERM, QUEUES_MAX
 
 if TYPE_CHECKING:
-    from rmqtool.check.verify.spans import Key
     from rmqtool.read.store import Store
     from rmqtool.repair.rebuild import Rebuild
     from rmqtool.storage.layout import StoreLayout
@@ -42,7 +41,7 @@ _OF_ALL_BROKERS = TopicConfig("SELF_TEST_TOPIC", 1, 1, DEFAULT_PERM)
 _REASON = "topics and numbers of queues as log and queues show"
 _CODES = {"none": "CF06", "failed": "CF02"}
 _NOT_SHOWN = (
-    "the new topics.json lacks {}topics without messages; order, permissions and filter type (MULTI_TAG) of"
+    "the new topics.json lacks {}topics without messages; order and permissions of"
     " {} are the defaults, because neither log nor queues show them. A copy of the old file, from a backup,"
     " the old host or a slave, is better; without one, compare the new file with your notes, and create"
     " missing topics before their producers start"
@@ -116,7 +115,7 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     data, bak = _content(store, TOPICS), _content(store, f"{TOPICS}.bak")
     loaded = config_json.load_with_bak(data, bak)
     is_lost = loaded.source not in ("file", "bak")
-    topics = topics_of(found.queue_ends, found.batch_topics, found.light)
+    topics = topics_of(found)
     if not is_lost:
         topics = _lacking(store, found, loaded.document, topics)
     if not topics:
@@ -170,18 +169,17 @@ def _added(topics: Collection[str], messages: Mapping[str, int]) -> str:
     return f"{are} added that {having}, with the numbers of queues that log and queues show"
 
 
-def topics_of(
-    queues: Iterable[Key], batch_topics: frozenset[str], light: frozenset[Key]
-) -> dict[str, TopicConfig]:
-    """The topics of these queues by name, without those that a broker creates itself and light queues."""
+def topics_of(found: Rebuild) -> dict[str, TopicConfig]:
+    """The topics of the queues by name, without those that a broker creates itself and light queues."""
     counts: dict[str, int] = {}
-    for topic, queue_id in queues:
-        if needs_entry(topic) and (topic, queue_id) not in light and 0 <= queue_id < QUEUES_MAX:
+    for topic, queue_id in found.queue_ends:
+        if needs_entry(topic) and (topic, queue_id) not in found.light and 0 <= queue_id < QUEUES_MAX:
             counts[topic] = max(counts.get(topic, 0), queue_id + 1)
     return {
         topic: TopicConfig(
             topic, count, count, DEFAULT_PERM,
-            attributes=dict(BATCH_ATTRIBUTES) if topic in batch_topics else {},
+            topic_filter_type="MULTI_TAG" if topic in found.multi_tags else "SINGLE_TAG",
+            attributes=dict(BATCH_ATTRIBUTES) if topic in found.batch_topics else {},
         )
         for topic, count in sorted(counts.items())
     }  # fmt: skip

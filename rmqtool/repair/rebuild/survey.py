@@ -25,6 +25,7 @@ from rmqtool.check.verify.spans import QUEUES_MAX, Key
 from rmqtool.check.verify.state import read_checkpoint
 from rmqtool.check.verify.unit_check import UnitCheck
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.message import MULTI_TAGS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
 from rmqtool.log.events import PROPERTIES_UNSOUND
@@ -90,8 +91,9 @@ class SurveyedQueues(QueueCheck):
     """The log side of the pass `queues`, for light queues that are gone too.
 
     `times` are store timestamps, ms, of the newest record by (queue, number of the queue file);
-    `light` are the light queues, `kept` is what dispatch needs of the records, `bits` the extension units
-    that have bits of a filter, `dues` what is found of delayed messages.
+    `light` are the light queues, `multi_tags` the topics whose messages have several tags, `kept` is what
+    dispatch needs of the records, `bits` the extension units that have bits of a filter, `dues` what is found
+    of delayed messages.
     """
 
     def __init__(self, context: Context, options: WriteOptions, batch_topics: Collection[str]) -> None:
@@ -103,12 +105,15 @@ class SurveyedQueues(QueueCheck):
         self._times_lock = Lock()
         self.times: dict[tuple[Key, int], int] = {}
         self.light: set[Key] = set()
+        self.multi_tags: set[str] = set()
         self.kept = Kept()
         self.bits = Bits()
         self.dues = SurveyedDues(context.layout)
 
     def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
         """See QueueCheck."""
+        if int(rows.sys_flag[-1]) & MULTI_TAGS:
+            self.multi_tags.add(key[0])
         numbers = np.full(1, WHOLE_QUEUE) if is_batch else rows.queue_offset // self._per_file
         first, last = int(numbers[0]), int(numbers[-1])
         newest = {last: int(rows.store_timestamp[-1])}

@@ -347,13 +347,15 @@ def test_lost_topics_come_from_the_log(store: Path, capsys: pytest.CaptureFixtur
     code, rows, err = run(capsys, store, "--broker-conf", conf_of(store, NAME))
     assert code == 1 and any(row["problem"] == "CF06" for row in rows)
     (lacks,) = [line for line in err.splitlines() if "CF06" in line]
-    assert "lacks topics without messages" in lacks and "MULTI_TAG" in lacks
+    assert "lacks topics without messages" in lacks and "permissions" in lacks
     assert run(capsys, store, "--apply")[0] == 0
     after = topics_of(store)
     assert after and after.keys() <= before.keys()
     assert {name for name, topic in after.items() if topic.is_batch} == {"pubBatchCQ"}
     for name, topic in after.items():
         assert 1 <= topic.read_queue_nums <= before[name].read_queue_nums and topic.perm == 6
+        assert topic.topic_filter_type == before[name].topic_filter_type
+    assert after["pubMultiTag"].topic_filter_type == "MULTI_TAG"
     assert after["pubBatchCQ"].write_queue_nums == before["pubBatchCQ"].write_queue_nums
     assert not problems(store)
     assert run(capsys, store)[0] == 0
