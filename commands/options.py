@@ -619,7 +619,7 @@ class OutputOptions(Group):
             template=self.template(),
             sought=None if grep is None else grep.span_in,
         )
-        compile_notice.show_by(output.note)
+        compile_notice.show_by(output.note_of_progress)
         return output
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":

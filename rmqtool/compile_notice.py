@@ -1,4 +1,4 @@
-"""The sentence that a command shows when it compiles its first kernel, which takes seconds.
+"""The sentence that a command shows on a terminal when it compiles its first kernel, which takes seconds.
 
 `log.compiled` calls `announce`. Only a command line asks for the sentence: a library, or a worker of Spark,
 compiles in silence.

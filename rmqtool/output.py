@@ -165,7 +165,7 @@ class Output:
         self._changes = changes
         self._bar: ProgressBar | None = None
         self._flushed = time.monotonic()
-        self._terminal = _is_terminal()
+        self._terminal = _is_terminal(sys.stdout)
         self._pages = pages and not changes and self._terminal
         self._paging: ExitStack | None = None
         self._pager: IO[bytes] | None = None
@@ -352,7 +352,7 @@ class Output:
         """The lines of a small table inside the text of an object; `keeps_place` as for `Table`."""
         if not rows:
             return []
-        width = shutil.get_terminal_size().columns - len(indent) if _is_terminal() else None
+        width = shutil.get_terminal_size().columns - len(indent) if _is_terminal(sys.stdout) else None
         table = Table(columns, width=width, keeps_place=keeps_place)
         lines: list[str] = [TableLine(f"{indent}{line}") for line in table.lines(rows)]
         return [*lines, f"{indent}(times are of {table.shared})"] if table.shared else lines
@@ -396,6 +396,11 @@ class Output:
                 self._bar.hide()
             print_error(text)
 
+    def note_of_progress(self, text: str) -> None:
+        """One line on stderr about work that takes long, where a progress bar would be shown."""
+        if _is_terminal(sys.stderr) if self._progress is None else self._progress:
+            self.note(text)
+
     @contextmanager
     def progress(
         self, title: str, total_bytes: int | None, *, line_seconds: float | None = None
@@ -404,7 +409,7 @@ class Output:
 
         With `line_seconds` a line every so many seconds if stderr is not a terminal, also without --progress.
         """
-        terminal = sys.stderr is not None and sys.stderr.isatty()
+        terminal = _is_terminal(sys.stderr)
         default = terminal or line_seconds is not None
         shown = not self.quiet and (default if self._progress is None else self._progress)
         every = PROGRESS_DELAY_SECONDS if self._progress or line_seconds is None else line_seconds
@@ -658,12 +663,12 @@ def _start_pager() -> subprocess.Popen[bytes] | None:
         return None
 
 
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 def _has_colour() -> bool:
-    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 _lost: list[RmqtoolError] = []

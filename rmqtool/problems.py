@@ -353,6 +353,10 @@ PROBLEMS: tuple[Problem, ...] = (
             "starts; groups receive again what they consumed since, and those without an offset begin at their consumeFromWhere",
             "if a group must not receive messages again, or has no offset, set its offsets with rmqtool reset-offset before a broker starts; rmqtool help recovery has the steps",
             "ConfigManager#load, ConsumerOffsetManager#queryOffset"),
+    Problem("CF14", "groups unknown", "note", "groups have committed offsets, but are not in subscriptionGroup.json: they were deleted, or the file is an older one",
+            "creates these groups with default settings when they connect; with autoCreateSubscriptionGroup=false they cannot consume",
+            "if they were not deleted, copy subscriptionGroup.json to config/ from a backup, the old host or a slave, or create the groups with mqadmin updateSubGroup",
+            "SubscriptionGroupManager#findSubscriptionGroupConfig, AdminBrokerProcessor#deleteSubscriptionGroup"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),

@@ -72,7 +72,7 @@ def is_group_of_brokers(group: str) -> bool:
 
 
 def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool = False) -> Iterator[Finding]:
-    """CF07 to CF10, CF13: what is lost though the store must have had it, or is replaced.
+    """CF07 to CF10, CF13, CF14: what is lost though the store must have had it, or is replaced.
 
     Args:
         layout: of a store.
@@ -84,6 +84,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
     yield from _replaced_offsets(layout)
     if not live:
         yield from _old_offsets(layout, messages)
+    yield from _unknown_groups(layout)
     if without := groups_without_offsets(layout, messages):
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
         repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
@@ -105,6 +106,24 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         found = _lost("CF09", layout, GROUPS_FILE, len(groups))
         detail = found.detail | {"names": names}
         yield replace(found, message=f"{found.message}: {_named(names)}", detail=detail)
+
+
+def _unknown_groups(layout: StoreLayout) -> Iterator[Finding]:
+    """CF14: groups with committed offsets that subscriptionGroup.json, which can be read, lacks."""
+    if has_no_content(layout, GROUPS_FILE):
+        return
+    try:
+        known = config_json.subscription_groups(_document(layout, GROUPS_FILE, None))
+        committed = config_json.consumer_offsets(_document(layout, CONSUMER_OFFSETS, {}))
+    except InputError:  # a finding of its own
+        return
+    groups = {group for _, group in committed if not is_group_of_brokers(group)}
+    if names := sorted(groups - known.keys(), key=by_length):
+        found = finding("CF14", f"config/{GROUPS_FILE}", groups=len(names), names=names)
+        have, are = ("has", "is") if len(names) == 1 else ("have", "are")
+        count = f"{len(names)} group{'s'[len(names) == 1 :]}"
+        text = f"{count} {have} committed offsets, but {are} not in {GROUPS_FILE}"
+        yield replace(found, message=f"{text}: {_named([*map(cut_name, names)])}")
 
 
 def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -686,7 +687,7 @@ def test_a_narrow_table_keeps_the_place_and_not_what_was_typed(
     cases: Library, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next commands take physical_offset; a key or tag that each row repeats makes room for it."""
-    monkeypatch.setattr("rmqtool.output._is_terminal", lambda: True)
+    monkeypatch.setattr("rmqtool.output._is_terminal", lambda stream: stream is sys.stdout)
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("COLUMNS", "80")
     store = cases.path("ok_497_clean")

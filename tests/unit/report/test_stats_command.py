@@ -79,7 +79,7 @@ def test_the_hint_of_a_narrow_table_names_what_fields_takes(
     small: Path, stats: Stats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bars are no field: they are left out without a word, and every name of the note can be chosen."""
-    monkeypatch.setattr("rmqtool.output._is_terminal", lambda: True)
+    monkeypatch.setattr("rmqtool.output._is_terminal", lambda stream: stream is sys.stdout)
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("COLUMNS", "60")
     result = stats(small, "--format", "table")
