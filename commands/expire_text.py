@@ -125,13 +125,16 @@ def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) ->
     if free is None or found["applied"]:
         return
     if free > log["start_before"]:
-        text = f"the log files before offset {free}: nothing there is still needed (--before {free})"
+        text = f"the log files before offset {free}: nothing there is known to be needed (--before {free})"
         needed = "the next log file"
     else:
         text, needed = "no file", "the first log file"
     yield f"free to go   {text}"
     why = _needed_by(found, everything=everything)
     yield f"{'':<13}{needed} {f'is needed: {why}' if why else 'is the last one, which always stays'}"
+    if found["needed_after"]["unconsumed"]:
+        how = "rmqtool help recovery (The disk is full)"
+        yield f"{'':<13}to store such messages again at the end of the log: {how}"
     yield from _skip_lines(found["needed_after"], command)
 
 

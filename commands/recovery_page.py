@@ -391,6 +391,18 @@ before `--apply`. If consumerOffset.json is lost, it is unknown which groups sti
 Delayed messages that are overdue hold a file until they are delivered. After `rmqtool deliver STORE --apply`
 their copies are at the end of the log, and nothing of them is lost with the old file.
 
+A group that is behind holds its files too. If it cannot catch up first, store the messages that it has not
+consumed again at the end of the log. Then delete the files, which needs `--force`:
+
+```text
+rmqtool tail STORE --group GROUP --retry --json > unread.jsonl
+rmqtool append STORE --input unread.jsonl
+rmqtool expire STORE --before OFFSET --archive DIR --apply --force
+```
+
+The group goes on at the first message that is left, and receives the copies at the end. Messages of
+unread.jsonl whose file stays are delivered twice.
+
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
 Then copy the folders, but not the manifests, over the store. README.txt in the archive has these lines with
 the names of your folders:
