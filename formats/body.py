@@ -30,6 +30,7 @@ FRAMES_LIMIT = 1000
 DEFAULT_LEVEL = 5  # DefaultMQProducerImpl: rocketmq.message.compressLevel
 
 _CHUNK = 1 << 20  # most bytes that one call of a decompressor takes or returns
+_FIRST_ROOM = 64 << 10  # most bytes of the first results: lz4 allocates as many for each
 _FIRST_PIECE = 4 << 10  # most bytes of a frame's first piece; each further piece is twice as long
 _ZSTD_BLOCK = 128 << 10  # most that one zstd block decompresses to
 _ZSTD_MIN_INPUT = 4  # fewest bytes that such a block takes (run-length block)
@@ -218,14 +219,14 @@ def _inflate(
         stream = decompressor()
         # In small pieces: a decompressor copies the input that it does not use, and frames may be tiny.
         data: bytes | memoryview = b""
-        piece, is_full = _FIRST_PIECE, False
+        piece, most, is_full = _FIRST_PIECE, _FIRST_ROOM, False
         while not stream.eof:
             if not data and not is_full:
                 data = view[position : position + piece]
                 position += len(data)
                 piece = min(2 * piece, _CHUNK)
             # One byte more than the limit is enough to see that it is exceeded.
-            room = min(_CHUNK, limit + 1 - len(result))
+            room = min(most, limit + 1 - len(result))
             try:
                 chunk = stream.decompress(data, room)
             except error_type as error:
@@ -236,6 +237,7 @@ def _inflate(
             if len(result) > limit:
                 raise _over(limit)
             is_full = len(chunk) == room  # then more output may come without more input
+            most = _CHUNK if is_full else most
             data = getattr(stream, "unconsumed_tail", b"")
         if one_stream:
             break
