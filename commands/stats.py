@@ -183,18 +183,18 @@ def stats(
     Lag counts all messages after a group's committed offset, including those that a filter would skip. The
     lag rows also show whether the broker would read the next message from memory or from disk: from memory if
     its distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio). The
-    status of a lag row is ok, or: never_committed, the group has no offset in a queue (in its retry topic
-    all messages count); queue_lost, a queue that the group consumed has no files; ahead, an offset is beyond
-    the end of its queue (in both, the lag is unknown); lost, messages expired before the group read them;
-    no_topic, the topic was deleted; no_group, no group has an offset; offsets_missing, offsets are lost.
+    status of a lag row is ok, or: never_committed, the group has no offset (in its retry topic all messages
+    count); partial, it has none in some queues; queue_lost, a queue that the group consumed has no files;
+    ahead, an offset is beyond the end of its queue (in both, the lag is unknown); lost, messages expired
+    before the group read them; no_topic, the topic was deleted; no_group, no group has an offset;
+    offsets_missing, offsets are lost.
 
     --delayed and --transactions cover the whole store. Of the options that select messages, only --topic and
     --queue apply to lag. --at shows what the store held at an earlier time. Messages that were deleted since,
     and offsets that consumers committed since, are unknown; lag is then a range instead of a number.
 
-    The log is read once (twice for --duplicates) with bounded memory. In a store in use, messages are
-    counted up to where the log ended when the command started. Properties and compressed bodies are
-    not checked; use verify.
+    The log is read once (twice for --duplicates) with bounded memory. In a store in use, messages are counted
+    up to where the log ended at the start. Properties and compressed bodies are not checked; use verify.
 
     Exits with 0 even if nothing matches; 1 for damage, and for a --topic or --queue that the store does
     not have; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4 when the

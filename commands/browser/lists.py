@@ -619,15 +619,16 @@ class GroupsView(View):
 STATUS_TEXTS = {
     "ahead": "the committed offset is beyond the end of the queue",
     "lost": "messages were deleted before the group consumed them",
-    "never_committed": "the group has no offset in some queues: it never consumed there",
+    "never_committed": "the group has no offset: it never consumed there",
     "no_group": "no group has an offset for this topic: it was never consumed",
     "no_topic": "the topic was deleted",
     "offsets_missing": "committed offsets of groups are lost: see findings",
+    "partial": "the group has no offset in some of the queues: it never consumed there",
     "queue_lost": "the group has consumed from this queue, but it has no files: see rmqtool recover",
     "unreadable": "a file cannot be read",
 }
 _SHORT_STATUS = {
-    "never_committed": "partial", "no_group": "no group", "no_topic": "no topic", "offsets_missing": "lost",
+    "never_committed": "no offset", "no_group": "no group", "no_topic": "no topic", "offsets_missing": "lost",
     "queue_lost": "no files", "unreadable": "unread",
 }  # fmt: skip
 

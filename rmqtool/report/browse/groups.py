@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.stats.lag import QueueLag, group_lags
+from rmqtool.report.stats.lag import QueueLag, combined_status, group_lags
 
 
 class GroupRow(NamedTuple):
@@ -40,5 +40,5 @@ def group_rows(store: Store, topic: str | None = None) -> Iterator[GroupRow]:
         oldest = [lag.oldest_ms for lag in queues if lag.oldest_ms is not None and lag.messages]
         yield GroupRow(
             group, name, sum(known) if known else None, min(oldest, default=None),
-            tuple(sorted(set().union(*(lag.status for lag in queues)))), queues,
+            combined_status(queues), queues,
         )  # fmt: skip

@@ -5,7 +5,8 @@
     ahead     how far the committed offset is beyond the end of the queue, which was created again
 
 The lag in a queue for which a group has no offset is unknown (`never_committed`), except in the group's own
-retry topic: there its consumers begin with the first message, so that it lags by all of them.
+retry topic: there its consumers begin with the first message, so that it lags by all of them. A row of
+several queues is `never_committed` only if the group has no offset in any of them, otherwise `partial`.
 
 The lag of a group that is ahead in a queue with messages is unknown there: its offset counts messages that
 are gone, or is wrong. So is the lag in a queue from which a group has consumed, but which has no files
@@ -115,7 +116,8 @@ FIELDS = (
 _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
 QUEUE_LOST, AHEAD = "queue_lost", "ahead"
-_NOT_READ = {"never_committed", "no_topic", "no_group", "offsets_missing", AHEAD}
+NEVER_COMMITTED, PARTIAL = "never_committed", "partial"
+_NOT_READ = {NEVER_COMMITTED, "no_topic", "no_group", "offsets_missing", AHEAD}
 
 
 def fields(by: Sequence[str]) -> tuple[str, ...]:
@@ -269,7 +271,7 @@ def _measure(
     lag.min_offset = first
     committed = lag.committed
     if committed is None:
-        lag.status.add("never_committed")
+        lag.status.add(NEVER_COMMITTED)
         if lag.topic != f"{RETRY_PREFIX}{lag.group}":
             return
         committed = 0
@@ -320,6 +322,18 @@ def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int
     return total
 
 
+def combined_status(members: Iterable[QueueLag]) -> tuple[str, ...]:
+    """The statuses of a group in several queues, sorted.
+
+    A group that has an offset in one of them has not `never_committed`: its offsets are `partial`.
+    """
+    lags = list(members)
+    found = set().union(*(lag.status for lag in lags))
+    if NEVER_COMMITTED in found and any(lag.committed is not None for lag in lags):
+        found = found - {NEVER_COMMITTED} | {PARTIAL}
+    return tuple(sorted(found))
+
+
 def lag_rows(
     lags: Iterable[QueueLag], by: Sequence[str], broker: Broker, now_ms: int, tz: tzinfo | None
 ) -> list[Row]:
@@ -344,7 +358,6 @@ def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | 
     behind = [lag for lag in members if lag.messages]
     oldest = min((lag.oldest_ms for lag in behind if lag.oldest_ms is not None), default=None)
     distance = max((lag.distance for lag in behind if lag.distance is not None), default=None)
-    status = sorted(set().union(*(lag.status for lag in members))) or ["ok"]
     return {
         "queues": len(members),
         "min_offset": single.min_offset if single else None,
@@ -361,7 +374,7 @@ def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | 
         "age_ms": None if oldest is None else max(now_ms - oldest, 0),
         "distance_bytes": distance,
         "reads_from": None if distance is None else broker.reads_from(distance),
-        "status": status,
+        "status": list(combined_status(members)) or ["ok"],
         "lost_queues": [f"{lag.topic}/{lag.queue_id}" for lag in members if QUEUE_LOST in lag.status],
         "ahead_queues": [f"{lag.topic}/{lag.queue_id}" for lag in members if AHEAD in lag.status],
     }

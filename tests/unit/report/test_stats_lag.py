@@ -20,6 +20,7 @@ from rmqtool.formats import config_json, timer
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.report.browse.groups import group_rows
 from rmqtool.report.stats.lag import Broker, QueueLag, group_lags, look_back, offset_at
 from tests.support.build_store import write_queue
 from tests.support.dumps import facts_of
@@ -178,6 +179,12 @@ def test_the_retry_topic_of_a_group_without_an_offset_there(tmp_path: Path) -> N
     assert rows["TopicTest", 1]["lag_messages"] is None
     [group] = rows_of(look(tmp_path, lag_by=("group",)), "lag")
     assert group["lag_messages"] == 6 and group["lag_bytes"] > 0
+    of_topics = rows_of(look(tmp_path, lag_by=("group", "topic")), "lag")
+    statuses = {row["topic"]: tuple(row["status"]) for row in of_topics}
+    assert group["status"] == ["partial"], "it has an offset in one queue"
+    assert statuses == {"%RETRY%g": ("never_committed",), "TopicTest": ("partial",)}
+    with Store.open(tmp_path) as store:
+        assert {row.topic: row.status for row in group_rows(store)} == statuses, "browse uses the same words"
 
 
 def test_lag_leads_to_reset_offset(cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
