@@ -31,9 +31,6 @@ _LABEL = 10
 _LINES = 20  # findings that are reported one by one
 
 
-_NAMED = 8  # topics that are listed
-
-
 class FindingReport:
     """Reports findings on stderr: the first ones one by one, the others as a count.
 
@@ -273,9 +270,8 @@ def _instead(name: str, known: Collection[str]) -> str:
 
     Names that match if upper and lower case are the same are the nearest.
     """
-    from difflib import get_close_matches
-
     from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+    from rmqtool.near_names import listed, near_or_listed
     from rmqtool.read.selection import Selection
 
     parts = [part.strip() for part in name.split(",")]
@@ -284,15 +280,11 @@ def _instead(name: str, known: Collection[str]) -> str:
     of_any_case = Selection(topics=[name.lower()])
     near = sorted(each for each in known if of_any_case.matches_topic(each.lower()))
     if near:
-        more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
-        return f"upper and lower case differ: {', '.join(near[:_NAMED])}{more}"
-    near = get_close_matches(name.strip("*"), known)
-    if near:
-        return f"nearest: {', '.join(near)}"
+        return f"upper and lower case differ: {listed(near)}"
     plain = sorted(each for each in known if not is_system_topic(each)
                    and not each.startswith((RETRY_PREFIX, DLQ_PREFIX)))  # fmt: skip
-    more = f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else ""
-    return f"topics are: {', '.join(plain[:_NAMED])}{more}" if plain else "there are only system topics"
+    text = near_or_listed(name.strip("*"), known, "topics are", plain)
+    return text if plain or text.startswith("nearest") else "there are only system topics"
 
 
 def note_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:

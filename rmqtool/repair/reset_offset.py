@@ -27,6 +27,7 @@ from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import RETRY_PREFIX
+from rmqtool.near_names import listed, near_or_listed
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.consumer_offsets import Offsets, offsets_are_lost
@@ -52,7 +53,6 @@ _LIGHT_FILE = "lmqConsumerOffset.json"
 _BY_BROKER = "start the broker without consumers, and set them with mqadmin resetOffsetByTime"
 _NO_EARLIER = plans.Earlier()
 _LIMIT = 1 << 63
-_NAMED = 8  # groups that a text lists
 _OTHERS = 3  # groups without offsets whose lines stand below the plan of others; more push it away
 _LINES = 20  # groups that get a command line of their own
 _GROUP = pattern(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, with the length that a retry topic leaves
@@ -283,17 +283,11 @@ def _retries_left(request: Request, pairs: Pairs) -> list[tuple[str, str]]:
 
 
 def _left_text(left: Sequence[tuple[str, str]]) -> str:
-    groups = _listed(sorted({group for _, group in left}))
+    groups = listed(sorted({group for _, group in left}))
     return (
         f"the retry topics of {groups} stay as they are: a queue offset of one topic means nothing in"
         " another; to set one, name it with --topic"
     )
-
-
-def _listed(groups: Sequence[str]) -> str:
-    """The first of the groups, and how many more there are."""
-    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-    return ", ".join(groups[:_NAMED]) + more
 
 
 def _committed(document: dict[str | int, Any], path: Path) -> Offsets:
@@ -378,8 +372,6 @@ def _raise_unknown(
     store: Store, request: Request, without: list[str], committed: Offsets, known: set[str]
 ) -> None:
     """Raise UsageError: of these groups, or of all, no offset is known that could be reset."""
-    from difflib import get_close_matches
-
     groups = sorted({group for _, group in committed if not is_group_of_brokers(group)})
     full = "name each group and its topics in full: --group GROUP --topic TOPIC"
     if offsets_are_lost(store) or not groups:
@@ -389,9 +381,8 @@ def _raise_unknown(
             text = f"nothing in the store names the group {stray}"
             if stray is None:
                 text = f"no group of the store matches {request.groups[0]!r}"
-            near = get_close_matches(stray or "", known) or sorted(known, key=by_length)
-            names = ", ".join(near[:_NAMED]) or "none"
-            raise UsageError(text, hint=f"groups that it names: {names}; for a first offset, {full}")
+            names = near_or_listed(stray or "", known, "groups that it names", sorted(known, key=by_length))
+            raise UsageError(text, hint=f"{names}; for a first offset, {full}")
         lines = list(_first_lines(store, request, sorted(meant, key=by_length)))
         error = UsageError("no committed offset shows which topics a group consumes", hint=full)
         if any(line.startswith("rmqtool ") for line in lines):
@@ -403,19 +394,16 @@ def _raise_unknown(
         error.lines = lines
         raise error
     if not without:
-        raise UsageError(
-            "no group has an offset to reset there", hint=f"groups: {', '.join(groups[:_NAMED])}"
-        )
+        raise UsageError("no group has an offset to reset there", hint=f"groups: {listed(groups)}")
     its_topics = sorted(topic for topic, group in committed if group == without[0])
     if without[0] in known and not its_topics:
         text = f"the group {without[0]!r} has no offset that shows which topics it consumes"
         error = UsageError(text, hint=full)
         error.lines = list(_first_lines(store, request, without))
         raise error
-    near = get_close_matches(without[0], groups) or groups[:_NAMED]
-    others = f"groups that have: {', '.join(near)}"
+    others = near_or_listed(without[0], groups, "groups that have")
     if its_topics:
-        others = f"it has offsets in {', '.join(its_topics[:_NAMED])}"
+        others = f"it has offsets in {listed(its_topics)}"
     raise UsageError(
         f"the group {without[0]!r} has no offsets there", hint=f"{others}; for a first one, {full}"
     )
@@ -444,7 +432,7 @@ def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Itera
         yield f"and {len(known) - _LINES} more groups with messages in a retry topic"
     unknown = [group for group in topics if not topics[group]]
     if unknown:
-        yield f"no message shows which topics these groups consume: {_listed(unknown)}"
+        yield f"no message shows which topics these groups consume: {listed(unknown)}"
 
 
 def _topics_of_retries(store: Store, groups: Iterable[str]) -> dict[str, list[str]]:

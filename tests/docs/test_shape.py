@@ -36,6 +36,7 @@ RANKS = {
     "rmqtool.lazy_pattern": 0,
     "rmqtool.command_line": 1,
     "rmqtool.compile_notice": 1,
+    "rmqtool.near_names": 1,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
     "rmqtool.sizes": 1,

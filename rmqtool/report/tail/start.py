@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from rmqtool.errors import InputError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import RETRY_PREFIX
+from rmqtool.near_names import listed, near_or_listed
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
@@ -61,28 +62,38 @@ def parse_position(text: str) -> Literal["earliest", "latest"] | int:
 def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
     """The next queue offset of a group by topic and queue.
 
+    Empty for a group that has only its retry topic: it has consumed nothing of it.
+
     Raises:
         InputError: see `consumer_offsets`.
-        UsageError: the group has no offsets; the hint names those that have.
+        UsageError: the group has neither offsets nor a retry topic; the hint names those that have.
     """
-    from rmqtool.read.consumer_offsets import consumer_offsets
+    from rmqtool.read.consumer_offsets import consumer_offsets, with_retry_groups
 
-    table = consumer_offsets(store)
+    table = with_retry_groups(consumer_offsets(store), {topic for topic, _ in store.queues})
     found = {
         (topic, queue_id): offset
         for (topic, name), queues in table.items()
         if name == group
         for queue_id, offset in queues.items()
     }
-    if not found:
-        from difflib import get_close_matches
-
-        known = {name for _, name in table}
-        near = ", ".join(get_close_matches(group, known)) or ", ".join(sorted(known)[:8])
-        raise UsageError(
-            f"the group {group!r} has no offsets", hint=f"groups that have: {near}" if near else None
-        )
+    known = {name for _, name in table}
+    if group not in known:
+        hint = near_or_listed(group, known, "groups that have any") if known else None
+        raise UsageError(f"the group {group!r} has no offsets", hint=hint)
     return found
+
+
+def without_offset(
+    store: Store, queues: Mapping[QueueKey, AnyQueue], group: str, offsets: Mapping[QueueKey, int]
+) -> Iterator[str]:
+    """In words the topics with messages in queues for which a group has no offset; `offsets` are its own."""
+    topics = sorted({key[0] for key in queues if key not in offsets and store.max_offset(*key) > 0})
+    if topics:
+        yield (
+            f"the group has no offset in queues of {listed(topics)}:"
+            " these are read from their first message on"
+        )
 
 
 def sent_back(store: Store, group: str) -> int:

@@ -24,7 +24,14 @@ from rmqtool.read.unread import unserved
 from rmqtool.report.tail.follower import Events, Follower
 from rmqtool.report.tail.log_reader import LogReader
 from rmqtool.report.tail.queue_tail import QueueTail
-from rmqtool.report.tail.start import QueueKey, StartPosition, moved_starts, requested_offsets, start_numbers
+from rmqtool.report.tail.start import (
+    QueueKey,
+    StartPosition,
+    moved_starts,
+    requested_offsets,
+    start_numbers,
+    without_offset,
+)
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.storage.layout import QueueFiles
 from rmqtool.storage.listing import Listing
@@ -83,7 +90,8 @@ def open_tail(
         wanted: which messages.
         follow: keep looking for new messages, files, queues and topics.
         report: receives findings.
-        note: receives texts about queues that were cut, expired or new, about offsets that are not there,
+        note: receives texts about queues that were cut, expired or new, about offsets that are not there or
+            that the group lacks,
             about queues that lag behind the log of a stopped store, and about compacted topics.
 
     Raises:
@@ -112,6 +120,7 @@ def open_tail(
     if note is not None:
         for text in (
             *moved_starts(store, queues, offsets),
+            *(without_offset(store, queues, start.group, offsets) if start.group is not None else ()),
             *behind_texts(store, selection),
             *compacted_texts(layout, selection),
         ):

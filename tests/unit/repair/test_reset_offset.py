@@ -114,11 +114,16 @@ def test_lost_offsets_are_set_by_name(
         line = f"  rmqtool reset-offset {root} --group {GROUP} --topic {TOPIC} --from latest\n"
         assert (line in err) and "retry messages show it of some groups: run their lines below" in err
         assert ("which topics these groups consume: " in err) == (how != "config_lost")
-        for group, near in (("pub_grup_one", "pub_group_one, "), ("nosuch", ""), ("nosuch*", "")):
+        names = "groups that it names: "
+        for group, near in (
+            ("pub_grup_one", "nearest: pub_group_one, "),
+            ("nosuch", names),
+            ("nosuch*", names),
+        ):
             code, _, err = run(capsys, root, "--group", group, "--from", "latest")
             said = f"no group of the store matches {group!r}"
             said = said if "*" in group else f"nothing in the store names the group {group}"
-            lines = [f"rmqtool: {said}", f"  groups that it names: {near}"]
+            lines = [f"rmqtool: {said}", f"  {near}"]
             assert code == 2 and all(map(str.startswith, err.splitlines(), lines)), err
             assert "for a first offset, name each group" in err and "run their lines" not in err
     named = ("--group", GROUP, "--group", "new", "--topic", "pub*Four", "--topic", TOPIC)
@@ -273,7 +278,7 @@ def test_which_groups_and_topics(
                               "--from", "0")  # fmt: skip
         assert code == 1 and len(rows) == 4 and "nearest: pubTopicOne" in err
         for arguments, text in (
-            (("--group", "pub_group_for", "--from", "0"), "groups that have: pub_group_four"),
+            (("--group", "pub_group_for", "--from", "0"), "nearest: pub_group_four"),
             (("--group", "nothing*", "--from", "0"), "no group has an offset to reset there"),
             (("--group", "CID_RMQ_SYS_TRANS", "--from", "0"), "group of the broker itself"),
             (("--group", GROUP, "--topic", "%LMQ%a", "--from", "0"), "lmqConsumerOffset.json"),

@@ -22,6 +22,7 @@ from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.report.stats.lag import group_lags
 from rmqtool.report.tail.get_message import GetMessageStatus, get_message
 from rmqtool.report.tail.start import StartPosition, parse_position
 from rmqtool.report.tail.subscription import Subscription
@@ -274,6 +275,25 @@ def test_what_a_group_sent_back_is_mentioned(
     del table[f"%RETRY%{group}@{group}"]  # without an offset a group receives all
     config.write_text(json.dumps({"offsetTable": table}))
     assert f"also receives {end} messages of" in tail(path, *FIELDS, "--group", group).err
+    text = f"the group has no offset in queues of %RETRY%{group}: these are read from their first message on"
+    every = tail(path, *FIELDS, "--group", group, "--retry")
+    assert text in every.err and sum(row["topic"] != "pubRetry" for row in every.rows) == end
+
+
+def test_a_group_that_has_only_its_retry_topic(cases: Library, tail: Callable[..., Result]) -> None:
+    """It receives all that is there, as `stats` counts. Near names are not shown as if they were all."""
+    path = cases.path(STORE)
+    with Store.open(path) as store:
+        lags = [lag for lag in group_lags(store, Selection()) if lag.group and lag.group.endswith("Group_0")]
+    (lag,) = lags
+    assert lag.committed is None and lag.messages and lag.group is not None
+    for more in ((), ("--retry",)):
+        found = tail(path, *FIELDS, "--group", lag.group, *more)
+        assert found.code == EXIT_OK and {row["topic"] for row in found.rows} == {f"%RETRY%{lag.group}"}
+        assert len(found.rows) == lag.messages and "the group has no offset in queues of" in found.err
+    unknown = tail(path, "--group", "pub_grou").err
+    assert "  nearest: pub_group_tag, pub_group_one, pub_group_four\n" in unknown
+    assert "  groups that have any: CID_" in tail(path, "--group", "0").err
 
 
 def test_an_offset_that_is_not_there_is_told(cases: Library, tail: Callable[..., Result]) -> None:
