@@ -121,6 +121,8 @@ _NUMBERS = {
     "body_length": "body_length",
 }  # fmt: skip
 """Columns that are fields of a frame: column to field."""
+BINARY = "binary"
+"""The value of `body_encoding` for a body that is not text, in a column that has the bytes themselves."""
 BODY_COLUMNS = frozenset({"body", "body_encoding", "stored_body"})
 _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
@@ -231,7 +233,7 @@ def _bodies(chunk: Chunk) -> Ranges:
 def _body_encoding(chunk: Chunk) -> pa.Array:
     found = _bodies(chunk)
     numbers = np.where(found.lengths < 0, 2, np.where(are_utf8(found), 0, 1))
-    return _spelled(numbers, ["utf-8", "base64", None])
+    return _spelled(numbers, ["utf-8", BINARY, None])
 
 
 def _stored_body(chunk: Chunk) -> pa.Array:

@@ -68,7 +68,8 @@ COLUMNS: tuple[Column, ...] = (
            "the body, decompressed; of a batch record (BatchCQ) the packed messages; null if not requested or"
            " not readable"),
     Column("body_encoding", "bodyEncoding", "string", "",
-           "encoding of the body in a text row: utf-8, base64 or hex; null if body is null"),
+           "what body is: utf-8 for text, otherwise binary where body is a column of bytes (Parquet, Arrow,"
+           " SQL, Spark), and base64 or hex in a row of text; null if body is null"),
     Column("body_compression", "bodyCompression", "string", "",
            "compression of the stored body: none, zlib, lz4, zstd; null if unknown"),
     Column("stored_body", "storedBody", "binary", "",

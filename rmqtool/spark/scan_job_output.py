@@ -139,16 +139,19 @@ def _shaped(
     from pyspark.sql import functions
 
     columns = []
+    is_text = format in ("jsonl", "csv")
     for name in names:
+        if is_text and name == "body_encoding" and "body" in names:  # comes with body
+            continue
         column = functions.col(spark_name(name))
         kind = BY_NAME[name].arrow_type if name in BY_NAME else "string"
-        if kind == "binary" and format in ("jsonl", "csv"):
+        if kind == "binary" and is_text:
             # Spark puts a line end after every 76 characters.
             column = functions.regexp_replace(functions.base64(column), r"\s", "")
         elif format == "csv" and kind.startswith(("list<", "map<")):
             column = functions.to_json(column)
         columns.append(column.alias(name))
-        if name == "body" and format in ("jsonl", "csv"):
+        if name == "body" and is_text:
             encoding = functions.when(functions.col("body").isNotNull(), functions.lit("base64"))
             columns.append(encoding.alias("body_encoding"))
     if "date" in partition_by:

@@ -115,7 +115,8 @@ def library_rows(
 
 
 def _spark_row(text: Row, plain: Row, names: Sequence[str]) -> Row:
-    row = dict(plain, body_encoding=text["body_encoding"])
+    encoding = text["body_encoding"]
+    row = dict(plain, body_encoding="binary" if encoding == "base64" else encoding)
     if row["body"] is not None:
         row["body"] = base64.b64decode(row["body"])
     if row["stored_body"] is not None:

@@ -77,10 +77,11 @@ def test_counts_of_all_damaged_stores(run: Run, cases: Library, tmp_path: Path) 
     assert groups.code == 1
     target = tmp_path / "out"
     written = run("spark-scan", paths, "--output", str(target), "--output-format", "jsonl", "--fields",
-                  "broker_name,properties")  # fmt: skip
+                  "broker_name,properties,body,body_encoding")  # fmt: skip
     lines = [json.loads(line) for part in target.glob("*.json") for line in part.read_text().splitlines()]
     assert Counter(line["broker_name"] for line in lines) == {k: n for k, n in here.items() if n}
     assert written.code == 1 and "not counted" in written.err
+    assert {line.get("body_encoding") for line in lines if "body" in line} == {"base64"}
 
 
 @pytest.mark.parametrize(

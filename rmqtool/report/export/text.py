@@ -22,7 +22,7 @@ from rmqtool import times
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.string_ranges import Ranges, contain
 from rmqtool.message.cells import csv_text, json_text
-from rmqtool.message.column_arrays import ranges_of
+from rmqtool.message.column_arrays import BINARY, ranges_of
 from rmqtool.message.columns import BY_NAME
 from rmqtool.message.json_text import JsonLines, Texts, read_only
 
@@ -173,7 +173,7 @@ def encoded_bodies(batch: pa.RecordBatch, form: TextForm) -> int:
     """How many bodies are not text, and stand in the file in base64."""
     if BODY not in form.names:
         return 0
-    return int(pc.sum(pc.equal(as_texts(batch.column(ENCODING)), "base64")).as_py() or 0)
+    return int(pc.sum(pc.equal(as_texts(batch.column(ENCODING)), BINARY)).as_py() or 0)
 
 
 def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
@@ -274,6 +274,9 @@ def texts_of(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     array = batch.column(name)
     if name == BODY:
         return _bodies(array, as_texts(batch.column(ENCODING)))
+    if name == ENCODING:
+        texts = as_texts(array)
+        return pc.if_else(pc.equal(texts, BINARY), pa.scalar("base64"), texts)
     if pa.types.is_binary(array.type):
         return _base64(array)
     return as_texts(array)
@@ -283,7 +286,7 @@ def texts_of(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
 
 
 def _bodies(bodies: pa.Array, encodings: pa.Array) -> pa.Array:
-    """Bodies as text, plain or in base64 as `body_encoding` says."""
+    """Bodies as text: plain, or in base64 if they are not UTF-8."""
     plain = pc.equal(encodings, "utf-8").fill_null(False)
     if pc.all(pc.or_(plain, bodies.is_null())).as_py():
         return _as_utf8(bodies)

@@ -153,6 +153,29 @@ def test_columns_are_those_of_rows(hostile: Path, run: Run, tmp_path: Path, form
         assert {name: row[name] for name in same} == {name: wanted.get(name) for name in same}
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_bodies_of_tables_are_called_binary(run: Run, tmp_path: Path, format: str) -> None:
+    """Not base64, in which text files have them; `append` reads files with either word to the same bytes."""
+    store, path = small_store(tmp_path / "s", 1), tmp_path / f"a.{format}"
+    with StoreWriter.open(store, reserve=False) as writer:
+        writer.put(NewMessage("T", b"//4=\xff", queue_id=0))
+        writer.put(NewMessage("T", b"//4=", queue_id=0))
+    run(store, "--output", path, "--columns", "topic,body,body_encoding")
+    table = READ[format](path)
+    assert table["body_encoding"].to_pylist()[1:] == ["binary", "utf-8"]
+    run(store, "--output", tmp_path / "a.csv", "--columns", "body_encoding")
+    assert (tmp_path / "a.csv").read_text().split()[2:] == ["base64", "utf-8"]
+    as_before = table.set_column(2, "body_encoding", pa.array(["utf-8", "base64", "utf-8"]))
+    with parquet.ParquetWriter(tmp_path / "old.parquet", as_before.schema) as old:
+        old.write_table(as_before)
+    for number, given in enumerate((path, tmp_path / "old.parquet")):
+        copy = tmp_path / str(number)
+        assert run(copy, "--create", "--create-topic", "--input", given, command="append").code == 0
+        with Store.open(copy) as opened:
+            bodies = [each.message.body for each in opened.messages()]
+        assert bodies == table["body"].to_pylist() and bodies[1:] == [b"//4=\xff", b"//4="]
+
+
 def test_times_are_timestamps(hostile: Path, run: Run, tmp_path: Path) -> None:
     """Null where the year has more than four digits."""
     run(hostile, "--output", tmp_path / "a.parquet", "--columns", "born_time,born_timestamp_ms")
