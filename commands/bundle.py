@@ -49,12 +49,14 @@ def bundle(
     it. The command reads what doctor reads, and packs at most 64 MiB; the files state what was left out.
     Secrets in broker.conf are left out.
 
-    --redact replaces names with pseudonyms: topic-1, group-2, key-3. A name has the same pseudonym
-    everywhere in the archive, so the archive still shows what belongs together. A store may have a key
-    key-3 itself: in the archive key-3 then stands for another one. Built-in topics, groups and properties
-    keep their names, but names of brokers, clusters and groups in the name of a topic are replaced too:
-    rmq_sys_REVIVE_LOG_cluster-1. The values of properties are left out. NAME.names.json next to
-    NAME.tar.gz, readable only by you, has the names for answers that speak of topic-1: do not send it.
+    --redact replaces names with pseudonyms: redacted-topic-1, redacted-group-2, redacted-key-3. A name has
+    the same pseudonym everywhere in the archive, so the archive still shows what belongs together. Built-in
+    topics, groups and properties keep their names, but names of brokers, clusters and groups in the name of a
+    topic are replaced too: rmq_sys_REVIVE_LOG_redacted-cluster-1. The values of properties are left out.
+    NAME.names.json next to NAME.tar.gz, readable only by you, has the names for answers that speak of
+    redacted-topic-1: do not send it. Last, the archive is searched for these names: those of topics, groups,
+    brokers, hosts and folders, and keys, tags and message ids of the records in records.jsonl. Bodies, and
+    keys of other records, are not searched for.
 
     Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
     written; 4 when the file of --output, or that of the names, exists or would lie in the store. Damage of
@@ -73,13 +75,13 @@ def bundle(
         check_new(names)
     writer = shown.writer()
     redaction = Redaction(forms=(escape, shortened)) if redact else None
+    store = store.absolute() if redact else store
     with store.open(quiet=shown.quiet) as opened:
         keep_out(opened.layout, path, "the archive", location=opened.location.path)
         made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)
     if names is not None and redaction is not None:
         _write_names(names, redaction)
     size = _write_archive(path, made.data, names)
-    checked = [] if redaction is None else _checked(redaction, made.left)
     rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
     writer.write_object(
         {
@@ -92,9 +94,7 @@ def bundle(
         },
         [
             f"archive      {path}, {size} bytes",
-            f"redacted     {'yes' if redact else 'no: it has names of topics, groups and hosts, and keys'}",
-            *([] if names is None else [f"names        {names}: keep it, and do not send it"]),
-            *checked,
+            *_redacted_lines(redaction, names, made.left),
             *_file_lines(rows),
             "read README.txt in it before you send it",
         ],
@@ -124,13 +124,26 @@ def _write_names(path: Path, redaction: Redaction) -> None:
     disk.sync_folder(path.parent)
 
 
-def _checked(redaction: Redaction, left: Mapping[str, str]) -> list[str]:
-    """Return what a search for the names in the finished archive has found."""
-    count = len(redaction.names())
-    if not left:
-        return [f"checked      none of {counted(count, 'name')} is in the archive"]
+def _redacted_lines(redaction: Redaction | None, names: Path | None, left: Mapping[str, str]) -> list[str]:
+    if redaction is None:
+        return ["redacted     no: it has names of topics, groups and hosts, and keys"]
     return [
-        f"checked      {count - len(left)} of {counted(count, 'name')} are not in the archive",
+        "redacted     yes",
+        f"names        {names}: keep it, and do not send it",
+        *_checked(redaction, left),
+    ]
+
+
+def _checked(redaction: Redaction, left: Mapping[str, str]) -> list[str]:
+    """Return what a search for the names in the finished archive has found, and which names these are."""
+    from textwrap import wrap
+
+    count = len(redaction.names())
+    missing = f"none of {counted(count, 'name')} is"
+    if left:
+        missing = f"{count - len(left)} of {counted(count, 'name')} are not"
+    return [
+        *wrap(f"checked      {missing} in the archive: {_SEARCHED}", _WIDTH, subsequent_indent=" " * 13),
         *(f"             {path} has the word {shortened(escape(name))}: see whether it is the name"
           for name, path in left.items()),
     ]  # fmt: skip
@@ -163,6 +176,10 @@ def _file_lines(files: list[dict[str, Any]]) -> Iterator[str]:
 
 
 _WIDTH, _ABOUT_LEAST = 80, 20
+_SEARCHED = (
+    "those of topics, groups, brokers, hosts and folders, and keys, tags and message ids of the records in"
+    " records.jsonl. Bodies, and keys of other records, were not searched for."
+)
 
 
 def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output) -> Iterator[Part]:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import typer
 from typer.models import ArgumentInfo
@@ -231,6 +231,16 @@ class StoreOptions(LocationOptions):
             " webhdfs://), a tar archive, and files compressed with gzip or zstd."
         ),
     ]
+
+    def absolute(self) -> Self:
+        """Return the same options with absolute paths; URLs stay."""
+        conf, logs, read_only = self.broker_conf, self.commitlog, self.read_only_commitlog
+        return self.but(
+            store=self.store.absolute(),
+            broker_conf=None if conf is None else conf.absolute(),
+            commitlog=None if logs is None else [each.absolute() for each in logs],
+            read_only_commitlog=None if read_only is None else [each.absolute() for each in read_only],
+        )
 
     def open(self, *, quiet: bool = False) -> "Store":
         """Open the store for reading; raises as `Store.open`.

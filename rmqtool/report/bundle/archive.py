@@ -38,11 +38,11 @@ tags and properties of some messages. rmqtool bundle --redact replaces them.
 """
 _REDACTED: Final = """\
 Names of topics, groups, hosts and brokers, keys, tags and message ids are
-replaced by pseudonyms: the same name has the same pseudonym everywhere. If the
-store has a key key-1 itself, key-1 stands for another one here. Values of
-properties are left out. Built-in topics, groups and properties keep their
-names, but for the names of brokers, clusters and groups in names of topics. The
-names are in a file next to the archive, which stays with whoever made it.
+replaced by pseudonyms, which begin with redacted-: the same name has the same
+pseudonym everywhere. Values of properties are left out. Built-in topics, groups
+and properties keep their names, but for the names of brokers, clusters and
+groups in names of topics. The names are in a file next to the archive, which
+stays with whoever made it.
 """
 
 

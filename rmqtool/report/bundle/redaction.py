@@ -3,8 +3,8 @@
 Names are registered first, then every text is rewritten: in values, in paths, and in the keys of objects that
 have names as keys.
 A name is replaced where it stands alone, that is, not inside a longer name. A topic that a broker names
-after a group, a cluster or a broker keeps the rest of its name: `%RETRY%group-1`,
-`rmq_sys_REVIVE_LOG_cluster-1`.
+after a group, a cluster or a broker keeps the rest of its name: `%RETRY%redacted-group-1`,
+`rmq_sys_REVIVE_LOG_redacted-cluster-1`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from rmqtool.message.system_topics import (
 )
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.store import Store
+from rmqtool.storage import ledger
 from rmqtool.storage.config_files import read_config
 from rmqtool.storage.layout import PARTS
-from rmqtool.storage.ledger import PREFIX
 from rmqtool.storage.listing import Listing
 
 _OF_NAMES: Final = r"\w%|-"
@@ -62,7 +62,7 @@ OF_STORES: Final = pattern(
     "|".join(map(re.escape, (*PARTS, *NAMES_IN, METADATA)))
     + r"|\d{1,20}(\.(sst|log|dbtmp|bak|lz4|zst|gz))?|consumequeue\w+|config\w+|timer(check|metrics)"
     r"|compaction\w+|position-checkpoint|topics|consumerOffsets|subscriptionGroups|rdb|rocksdb\w*|consumerOrderInfo\.json|topicQueueMapping\.json|messageRequestMode\.json|transactionMetrics"
-    rf"|broker\.conf|metadata|{PREFIX}\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+"
+    rf"|broker\.conf|metadata|{ledger.PREFIX}\w+|data|CURRENT|LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+"
 )
 """Names of files and folders that brokers make; each may end with .bak or .tmp."""
 _QUOTING: Final = pattern(r"JSON: (?!cannot|the text|more than|number of|its references)[^\n]*")
@@ -74,6 +74,10 @@ KNOWN_WORDS: Final = frozenset({
 })  # fmt: skip
 """Values of settings that brokers know."""
 _WORDS_MAX: Final = 100
+_PLAIN_PATHS: Final = frozenset({".", "..", "store", "rocketmq"})
+"""Folders that tell nothing: their names are words of the texts in which names are replaced."""
+PREFIX: Final = "redacted-"
+"""How pseudonyms begin: stores have keys and topics that are called key-1 and topic-1."""
 STORE_PATH: Final = "storePath"
 """Settings with this prefix are folders, which have pseudonyms."""
 
@@ -120,7 +124,7 @@ class Redaction:
         """The next pseudonym of a kind that no registered name equals."""
         while True:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            found = f"{kind}-{self._counts[kind]}"
+            found = f"{PREFIX}{kind}-{self._counts[kind]}"
             if found not in self._names:
                 return found
 
@@ -212,6 +216,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def names_of(store: Store, redaction: Redaction) -> None:
     """Register the names that a store has outside of its records.
 
+    It is opened by an absolute path: a relative one may be a word of any text, such as `store`.
     A configuration file whose names cannot be found goes into `redaction.unknown`.
     """
     from rmqtool.read.broker_names import broker_names
@@ -260,14 +265,19 @@ def names_of(store: Store, redaction: Redaction) -> None:
         redaction.add("path", [str(conf.path), os.path.realpath(conf.path), str(conf.path.parent)])
         for name, value in conf.values.items():
             if name.startswith(STORE_PATH):
-                redaction.add("path", [*map(str, conf.paths(name)), *value.split(",")])
+                folders = [*map(str, conf.paths(name)), *value.split(",")]
+                redaction.add("path", [each for each in folders if _says_something(each)])
             elif not HARMLESS.fullmatch(value.strip()) and value not in KNOWN_WORDS:
                 redaction.add("value", [value, *filter(_is_odd, value.split()[:_WORDS_MAX])])
     path = str(store.location.path)
     redaction.add("path", [path, str(root), os.path.realpath(path), _mount_point(os.path.realpath(path))])
     if root is not None:
         redaction.add("file", _foreign_names(Path(root)))
-    redaction.add("broker", broker_names([path], None))
+    redaction.add("broker", [each for each in broker_names([path], None) if _says_something(each)])
+
+
+def _says_something(path: str) -> bool:
+    return path not in _PLAIN_PATHS and OF_STORES.fullmatch(path) is None
 
 
 def _is_odd(word: str) -> bool:
