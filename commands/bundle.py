@@ -208,7 +208,8 @@ def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output)
             redaction.add(
                 "topic", sorted(found.topics.union(*(each.topics_abandoned for each in predictions)))
             )
-        damaged = sorted({offset for each in found.diagnoses for offset in each.physical_offsets})
+        worse = [each for each in found.diagnoses if each.severity != "note"]  # such as files not yet used
+        damaged = sorted({offset for each in worse for offset in each.physical_offsets})
         yield parts.Part("info.json", "the overview of rmqtool info", found.info)
         yield parts.Part(
             "doctor.json", "the results of rmqtool doctor",

@@ -31,6 +31,7 @@ from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.store import Store
 from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, NAMES_IN, OF_STORES, STORE_PATH, Redaction
 from rmqtool.storage.config_files import read_file
+from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.storage import disk_bytes
@@ -43,6 +44,7 @@ _LAST_RECORDS: Final = 20
 _LAST_BYTES: Final = 1 << 20
 _OTHERS_MAX: Final = 200
 _DAMAGED_MAX: Final = 20
+_FIRST: Final = "first of file"
 _FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
 _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
 """Columns that hold addresses and names in other forms, or by which a body could be guessed."""
@@ -236,17 +238,10 @@ def records(store: Store, redaction: Redaction | None, damaged: Sequence[int] = 
         *files[: _LOG_FILES_MAX // 2],
         *files[max(_LOG_FILES_MAX // 2, len(files) - _LOG_FILES_MAX // 2) :],
     ]
-    rows: list[Row] = []
-    for file in shown:
-        found = store.find(file.file_from_offset)
-        if found is None:
-            rows.append({"physical_offset": file.file_from_offset, "file": store.layout.relative(file.path),
-                         "left_out": "no record can be read at the start of this file"})  # fmt: skip
-        else:
-            rows.append({"part": "first of file", **_record(found, store)})
+    rows: list[Row] = [{"part": _FIRST, **_first(store, file)} for file in shown]
     if len(files) > len(shown):
-        rows.append({"left_out": f"the heads of {len(files) - len(shown)} files"})
-    rows += [{"file": store.layout.relative(path), "left_out": NOT_A_FILE}
+        rows.append({"part": _FIRST, "left_out": f"the heads of {len(files) - len(shown)} files"})
+    rows += [{"part": _FIRST, "file": store.layout.relative(path), "left_out": NOT_A_FILE}
              for path in store.layout.commit_log_not_files[:_LOG_FILES_MAX]]  # fmt: skip
     for offset in damaged[:_DAMAGED_MAX]:
         rows += _around(store, offset)
@@ -257,6 +252,17 @@ def records(store: Store, redaction: Redaction | None, damaged: Sequence[int] = 
         "without bodies: the first record of each log file, damaged records with their neighbours, the last"
     )
     return Part("records.jsonl", f"{about} ones", rows)
+
+
+def _first(store: Store, file: StoreFile) -> Row:
+    """The first record of a log file, or why there is none."""
+    found = store.find(file.file_from_offset)
+    if found is not None:
+        return _record(found, store)
+    is_unused = file.file_from_offset >= store.end_offset()
+    why = "the log ends before this file" if is_unused else "no record can be read at the start of this file"
+    return {"physical_offset": file.file_from_offset, "file": store.layout.relative(file.path),
+            "left_out": why}  # fmt: skip
 
 
 def _around(store: Store, offset: int) -> Iterator[Row]:

@@ -504,6 +504,22 @@ def test_the_damaged_record_is_there_with_its_neighbours(bundle: Bundle, cases: 
     )
 
 
+def test_a_file_that_is_not_used_yet_is_no_damage(bundle: Bundle, store_copy: Callable[[str], Path]) -> None:
+    """A broker allocates the next log file in advance; every row says which part of the log it is."""
+    path = store_copy("ok_540_clean")
+    with Store.open(path) as store:
+        last = store.layout.commit_log[-1]
+    unused = last.file_from_offset + last.size
+    with (path / "commitlog" / f"{unused:020}").open("wb") as file:
+        file.truncate(last.size)
+    _, files = bundle(path)
+    assert "CL24" in {each["name"] for each in json.loads(files["doctor.json"])["results"]}
+    rows = [json.loads(line) for line in files["records.jsonl"].splitlines()]
+    assert {row["part"] for row in rows} == {"first of file", "last of log"}
+    (row,) = [row for row in rows if row["physical_offset"] == unused]
+    assert row["left_out"] == "the log ends before this file"
+
+
 def test_a_name_that_the_page_escapes_or_shortens_in_a_sentence(
     store_copy: Callable[[str], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
