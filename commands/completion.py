@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,7 +36,6 @@ TAGS_BYTES, TAGS_MESSAGES = 4 << 20, 2000
 # Without `|`, which a broker allows: most shells would take it as a pipe.
 _NAME = pattern(r"[%a-zA-Z0-9_-]{1,255}")
 _RETRY = "%RETRY%"
-_MESSAGE_ROWS = ("dump", "lookup", "tail", "spark-scan", "export")
 _BY = ("topic", "queue", "tag", "hour", "day", "size", "group")
 _GROUP_BY = ("topic", "queue", "tag", "hour", "day")
 
@@ -137,6 +135,8 @@ def _values(command: str, parameter: str) -> Offered | None:
     if parameter == "--tag":
         return lambda store, _: tags(store) if store else ()
     if parameter in ("--fields", "--columns"):
+        from rmqtool.commands.field_names import field_names
+
         return _list_of(partial(field_names, command))
     if parameter in ("--by", "--group-by"):
         return _list_of(lambda: _BY if parameter == "--by" else _GROUP_BY)
@@ -176,16 +176,6 @@ def _pages() -> list[str]:
     from rmqtool.commands.pages import TOPICS
 
     return [name.replace("_", "-") for name in COMMANDS] + list(TOPICS)
-
-
-def field_names(command: str) -> tuple[str, ...]:
-    """Return the names of fields of the rows that a command shows, as far as they are fixed."""
-    if command in _MESSAGE_ROWS:
-        from rmqtool.message.columns import BY_NAME
-
-        return tuple(BY_NAME)
-    module = import_module(f"rmqtool.commands.{command.replace('-', '_')}")
-    return tuple(getattr(module, "COLUMNS", ()))
 
 
 def _store(context: typer.Context, words: Sequence[str]) -> Path | None:

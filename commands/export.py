@@ -54,8 +54,9 @@ class ExportOptions(Group):
         typer.Option(
             "--columns",
             metavar="NAMES",
-            help="Write only these columns, in this order, separated by commas. 'help' lists all columns."
-            " JSON lines and CSV include body_encoding with body: a body that is not UTF-8 is base64.",
+            help="Write only these columns, in this order, separated by commas. 'help' lists all columns,"
+            " also without STORE. JSON lines and CSV include body_encoding with body: a body that is not"
+            " UTF-8 is base64.",
         ),
     ] = None
     body: Annotated[
@@ -131,13 +132,8 @@ class ExportOptions(Group):
     force: options.Replace = False
 
     def names(self) -> list[str] | None:
-        """Return the columns of --columns; `help` shows all of them and exits."""
-        from rmqtool.report.export.columns import COLUMNS
-
-        wanted = _names(self.columns)
-        if wanted and "help" in wanted:
-            Output().show_names(COLUMNS)
-        return wanted
+        """Return the columns of --columns."""
+        return _names(self.columns)
 
     def request(self, output: str, columns: list[str] | None, tz: str | None) -> ExportRequest:
         """Return the options as a request. Raises UsageError for options that do not go together."""

@@ -255,11 +255,6 @@ def lookup(
     selection = (selected := selected.but(limit=max_, grep=sought.grep)).selection(shown.tz)
     writer = shown.writer(grep=selection.grep)
     given = sought.given()
-    if writer.fields and "help" in writer.fields:
-        from rmqtool.read.lookup_request import FIELDS
-        from rmqtool.report.trace import FIELDS as TRACE_FIELDS
-
-        writer.check_fields(TRACE_FIELDS if trace else FIELDS)
     kind = _kind(given, store, selected.words(), shown.words({"tz"}))
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")

@@ -535,7 +535,7 @@ class OutputOptions(Group):
             "--fields",
             metavar="NAMES",
             help="Show only these fields, in this order, separated by commas. A dot selects part of a field:"
-            " properties.TAGS. 'help' lists all fields.",
+            " properties.TAGS. 'help' lists all fields, also without STORE.",
         ),
     ] = None
     body: Annotated[

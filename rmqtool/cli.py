@@ -36,7 +36,7 @@ from rmqtool.errors import (
     in_one_line,
     worst_exit_code,
 )
-from rmqtool.output import OutputClosedError, forget_stdout, lost_output, page_text
+from rmqtool.output import Output, OutputClosedError, forget_stdout, lost_output, page_text
 from rmqtool.terminal import counted, let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
@@ -58,16 +58,29 @@ class _Command(TyperCommand):
         """Reads the options; an alias of one stands for it, and every error knows its command."""
         own = OPTION_ALIASES.get(ctx.info_name or "", {})
         end = args.index("--") if "--" in args else len(args)
-        words = [(word, *word.partition("=")) for word in args[:end]]
+        parts = [(word, *word.partition("=")) for word in args[:end]]
         spelled = [
-            f"{own[name]}{equals}{value}" if name in own else word for word, name, equals, value in words
+            f"{own[name]}{equals}{value}" if name in own else word for word, name, equals, value in parts
         ]
+        words = [*spelled, *args[end:]]
         try:
-            return super().parse_args(ctx, [*spelled, *args[end:]])
+            self._show_field_names(ctx, words)
+            return super().parse_args(ctx, words)
         except typer.TyperException as error:
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+
+    def _show_field_names(self, ctx: Any, words: Sequence[str]) -> None:
+        """Ends the command after the names of fields, if they are requested: also without STORE."""
+        if ctx.resilient_parsing or not any("help" in word and word != "--help" for word in words):
+            return
+        from rmqtool.commands.field_names import requested
+
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(words))
+        names = requested(ctx.info_name or "", given)
+        if names is not None:
+            Output().show_names(names)
 
     def get_help(self, ctx: Any) -> str:
         """The text of `--help`: how to use the command first, its options by purpose, the details last."""

@@ -86,6 +86,7 @@ SHARED_BY_COMMANDS = {
     "options",
     "other_words",
     "changes",
+    "field_names",
     "finding_report",
     "interrupts",
     "guide",

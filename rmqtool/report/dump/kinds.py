@@ -116,6 +116,40 @@ Headings = Sequence[str | tuple[str, ...]]
 _UNSELECTED = ("checkpoint", "config", "pop", "epoch", "compaction")
 
 
+def columns_of(what: What, *, gaps: bool = False, counts_only: bool = False) -> Sequence[str]:
+    """Every column that the rows of a kind may have, or those of counts."""
+    if counts_only:
+        from rmqtool.report.dump import counts
+
+        return counts.FIELDS
+    match what:
+        case "commitlog":
+            return log.GAP_FIELDS if gaps else log.FIELDS
+        case "consumequeue":
+            from rmqtool.report.dump import queues
+
+            return queues.FIELDS
+        case "index":
+            from rmqtool.report.dump import index
+
+            return index.FIELDS
+        case "checkpoint":
+            return CHECKPOINT_FIELDS
+        case "config":
+            return CONFIG_FIELDS
+        case "pop":
+            from rmqtool.report.dump import pop
+
+            return pop.FIELDS
+        case "timer" | "epoch" | "compaction":
+            from rmqtool.report.dump import timer
+
+            return {
+                "timer": timer.TIMER_FIELDS, "epoch": timer.EPOCH_FIELDS,
+                "compaction": timer.COMPACTION_FIELDS,
+            }[what]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Rows, every column that they may have, and what chooses a table's columns by the first rows."""
@@ -162,50 +196,47 @@ class Dump:
             raise UsageError("only messages have bodies to search", hint="--grep needs the log")
         if (what == "timer" and any(named)) or (what in _UNSELECTED and not selection.selects_all):
             raise UsageError(f"nothing can be selected so with --what {what}")
+        columns = columns_of(what, gaps=self.gaps)
         match what:
             case "commitlog":
-                return self._records()
+                rows = self.messages.rows(self.form, self.lines, self.cells)
+                return Listing(rows, columns, partial(log.table_fields, gaps=self.gaps))
             case "consumequeue":
                 from rmqtool.report.dump import queues
 
                 units = queues.queue_rows(
                     layout, selection, report, tz=tz, reverse=self.reverse, gaps=self.gaps
                 )
-                return Listing(units, queues.FIELDS, partial(queues.table_fields, gaps=self.gaps))
+                return Listing(units, columns, partial(queues.table_fields, gaps=self.gaps))
             case "index":
                 from rmqtool.report.dump import index
 
                 entries = index.index_rows(layout, selection, part, report, tz=tz, reverse=self.reverse)
-                return Listing(entries, index.FIELDS, index.TABLE_FIELDS[part])
+                return Listing(entries, columns, index.TABLE_FIELDS[part])
             case "checkpoint":
-                return Listing(checkpoint_rows(layout, report, tz=tz), CHECKPOINT_FIELDS)
+                return Listing(checkpoint_rows(layout, report, tz=tz), columns)
             case "config":
-                return Listing(config_rows(layout, report), CONFIG_FIELDS)
+                return Listing(config_rows(layout, report), columns)
             case "timer" | "pop" | "epoch" | "compaction":
                 return self._of_other_files(what)
 
     def _of_other_files(self, what: Literal["timer", "pop", "epoch", "compaction"]) -> Listing:
         from rmqtool.report.dump import timer
 
-        layout, report = self.store.layout, self.report
+        layout, report, columns = self.store.layout, self.report, columns_of(what)
         match what:
             case "timer":
                 waiting = timer.timer_rows(self.store, self.selection, report, tz=self.form.tz)
-                return Listing(waiting, timer.TIMER_FIELDS, timer.TIMER_TABLE)
+                return Listing(waiting, columns, timer.TIMER_TABLE)
             case "pop":
                 from rmqtool.report.dump import pop
 
                 rows = pop.pop_rows(layout, report, tz=self.form.tz)
-                return Listing(rows, pop.FIELDS, pop.TABLE_FIELDS)
+                return Listing(rows, columns, pop.TABLE_FIELDS)
             case "epoch":
-                return Listing(timer.epoch_rows(layout, report), timer.EPOCH_FIELDS)
+                return Listing(timer.epoch_rows(layout, report), columns)
             case "compaction":
-                return Listing(timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS)
-
-    def _records(self) -> Listing:
-        rows = self.messages.rows(self.form, self.lines, self.cells)
-        columns = log.GAP_FIELDS if self.gaps else log.FIELDS
-        return Listing(rows, columns, partial(log.table_fields, gaps=self.gaps))
+                return Listing(timer.compaction_rows(layout, report), columns)
 
     def counts(self) -> Listing:
         """Counts per topic and queue."""
@@ -214,7 +245,7 @@ class Dump:
         rows = counts.count_rows(
             self.store, self.selection, self.report, self.progress, tz=self.form.tz, looked=self.looked
         )
-        return Listing(rows, counts.FIELDS, counts.TABLE_FIELDS)
+        return Listing(rows, columns_of("commitlog", counts_only=True), counts.TABLE_FIELDS)
 
     def raw(self) -> Iterator[bytes | memoryview]:
         """The records as bytes."""

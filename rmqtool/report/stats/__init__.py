@@ -20,6 +20,7 @@ records. Every part yields rows (dicts with the names of its FIELDS).
 __all__ = [
     "charts",
     "dimensions",
+    "duplicates",
     "groups",
     "lag",
     "overview",
