@@ -278,10 +278,17 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         f"commit log   {counted(log['files'], 'file')} of {format_size(size['value'])} ({size['from']}),"
         f" offsets {log['min_offset']} to {log['end_offset']}"
     )
+    if found["kind"] == "commitlog" and log["bytes_before_records"]:
+        yield f"{'':<13}the first record begins after {counted(log['bytes_before_records'], 'byte')}"
     last, newest = log["last_store_timestamp"], log["newest_store_timestamp"]
     text = _span(log["first_store_timestamp"], last, zone)
     if last is not None and newest > last:
         text += f" (last record); earlier records have times up to {_time(newest, zone)}"
+    if found["kind"] == "commitlog" and log["bytes_before_records"] is None:
+        from rmqtool.report.info import SEARCHED_BYTES
+
+        searched = min(SEARCHED_BYTES, log["size_bytes"])
+        text = f"none begins in the first {format_size(searched)}; verify looks at every byte"
     yield f"messages     {text}"
     if log["last_file_used_bytes"] is not None:
         yield (

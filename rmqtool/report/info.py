@@ -21,6 +21,7 @@ from rmqtool.formats import epoch
 from rmqtool.formats import index as index_format
 from rmqtool.formats import ledger as ledger_format
 from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.log.events import StoredMessage
 from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
@@ -50,6 +51,8 @@ from rmqtool.storage.usage import usage
 
 _STATE_MAX = 64 << 10
 _TIMERS_MAX = 16 << 20  # bytes of a database whose timer messages are counted
+SEARCHED_BYTES = 8 << 20
+"""Of a single log file that does not begin with a record, so much is searched for the first one."""
 COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
 
 Info = dict[str, Any]
@@ -103,9 +106,11 @@ def store_info(store: Store) -> Info:
     layout, unreadable, holder = store.layout, _Unreadable(store), store.holder
     unreadable.note_lock(holder)
     heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
+    inside = _head_inside(store, unreadable) if not heads else None
     units = [span.last for span in spans.values() if span.last is not None]
     places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]
-    tail = store.commit_log.tail(places)
+    tail = store.commit_log.tail(places if inside is None else [(inside.physical_offset, inside.total_size)])
+    heads += [] if inside is None else [inside]
     units_end = max((offset + size for offset, size in places), default=-1)
     checkpoint, index = _checkpoint(store, unreadable), _index(store, unreadable)
     at_risk = _at_risk(store, checkpoint, _Known(heads, spans, tail), unreadable)
@@ -213,6 +218,23 @@ def _file_heads(store: Store, unreadable: _Unreadable) -> list[Head]:
     return heads
 
 
+def _head_inside(store: Store, unreadable: _Unreadable) -> Head | None:
+    """The head of the first record near the start of a single log file that does not begin with one.
+
+    Such a file is a part of one, as fsck leaves it in lost+found, or damaged at its start.
+    """
+    if store.layout.kind != "commitlog" or len(store.layout.commit_log) != 1:
+        return None
+    start = store.commit_log.min_offset
+    try:
+        for event in store.events(start, start + SEARCHED_BYTES):
+            if isinstance(event, StoredMessage):
+                return store.commit_log.head(event.physical_offset)
+    except UnreadableError as error:
+        unreadable.note(error)
+    return None
+
+
 def _spans(store: Store, unreadable: _Unreadable) -> Spans:
     """Offsets and newest unit of every queue that can be read."""
     spans: Spans = {}
@@ -226,6 +248,8 @@ def _spans(store: Store, unreadable: _Unreadable) -> Spans:
 
 def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None) -> Info | None:
     """The log's files, offsets and times; `newest_store_timestamp` is the latest that is known.
+
+    `bytes_before_records` are those before the first record that was found; None if none was.
 
     The last record is not always the newest: `append` and `copy` keep the times of messages.
     """
@@ -242,6 +266,7 @@ def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None)
         "size_bytes": sum(file.size for file in layout.commit_log),
         "min_offset": store.commit_log.min_offset,
         "end_offset": tail.end,
+        "bytes_before_records": first.physical_offset - layout.commit_log[0].first_record if first else None,
         "first_store_timestamp": first.store_timestamp if first else None,
         "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
         "newest_store_timestamp": max(times) if tail.last else None,

@@ -123,6 +123,30 @@ def test_what_a_live_broker_deletes_is_not_unreadable(root: Path) -> None:
     assert found["unreadable"] == []
 
 
+def test_a_part_of_a_log_file(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As fsck leaves it, under a foreign name: it begins inside a record, and its messages count."""
+    name, start = file_name(0), 500_000
+    source = cases.path("ok_540_clean") / "commitlog" / name
+    with Store.open(source) as store:
+        known = [(each.physical_offset, each.end, each.message.store_timestamp) for each in store.messages()]
+    inside = [place for place in known if place[0] > start]
+    part = tmp_path / "#131074"
+    part.write_bytes(source.read_bytes()[start:])
+    with Store.open(part) as store:
+        found = store_info(store)["commit_log"]
+    assert (found["min_offset"], found["end_offset"]) == (start, inside[-1][1])
+    assert found["bytes_before_records"] == inside[0][0] - start > 0
+    times = found["first_store_timestamp"], found["last_store_timestamp"]
+    assert times == (inside[0][2], inside[-1][2])
+    assert main(["info", str(part)]) == EXIT_OK
+    assert f"the first record begins after {inside[0][0] - start} bytes\n" in capsys.readouterr().out
+    (tmp_path / "commitlog").mkdir()
+    empty = tmp_path / "commitlog" / name
+    empty.write_bytes(bytes(1 << 20))
+    assert main(["info", str(empty)]) == EXIT_OK
+    assert "none begins in the first 1.0 MiB; verify looks at every byte\n" in capsys.readouterr().out
+
+
 class TestHugeRecord:
     """A record of 1,000 MB in a sparse file: heads tell all that is wanted."""
 
