@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rmqtool.findings import BatchRecords, ScanCounters
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
+    from rmqtool.storage.layout import StoreLayout
 
 _OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
 """Units of queues are selected by these options too; entries of the index by none."""
@@ -341,20 +342,22 @@ class FindingBlocks:
         self._said[code] = message
 
 
-def repair_on_store(repair: str | None, command: Callable[[str], str] | None) -> str | None:
-    """Return the repair of a problem with command lines on the store instead of those on STORE.
+def finding_row(found: Finding, layout: StoreLayout, command: Callable[[str], str]) -> dict[str, Any]:
+    """Return the row of a finding, whose repair names the store instead of STORE.
 
-    `command` returns the command line of a command; None for a part of a store, which no command repairs.
+    `command` returns the line of a command on the store. Of a part of a store, which no command repairs, the
+    row says so.
     """
-    if repair is None:
-        return None
-    if command is None:
-        return NEEDS_STORE if repair.startswith("rmqtool ") else repair
-    return commands_on_store(repair, command)
+    row, repair = found.row(), found.problem.repair
+    if repair is not None and layout.kind not in ("commitlog", "consumequeue", "index"):
+        row["repair"] = commands_on_store(repair, command)
+    elif repair is not None and repair.startswith("rmqtool "):
+        row["repair"] = NEEDS_STORE
+    return row
 
 
 def commands_on_store(text: str, command: Callable[[str], str]) -> str:
-    """Return a text with command lines on the store instead of those on STORE; see `repair_on_store`."""
+    """Return a text with command lines on the store instead of those on STORE."""
     return _COMMAND.sub(lambda found: command(found[1]), text)
 
 

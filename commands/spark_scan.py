@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rmqtool.spark.partitions import ScanPlan
     from rmqtool.spark.scan_job import Bad, ScanRequest
     from rmqtool.spark.scan_job_groups import Counts
+    from rmqtool.storage.layout import StoreLayout
 
 
 Stores = Annotated[
@@ -418,8 +420,10 @@ def _query(run: _Run, *, sql: str) -> int:
     return EXIT_OK
 
 
-def _findings(run: _Run, codes: set[int], note: Callable[[str], None]) -> Iterator[tuple[str, Finding]]:
-    """Yield (broker name, finding) of all stores; `note` gets a line on the extent of each check."""
+def _findings(
+    run: _Run, codes: set[int], note: Callable[[str], None]
+) -> Iterator[tuple[str, Finding, StoreLayout]]:
+    """Yield (broker name, finding, layout) of all stores; `note` gets a line on the extent of each check."""
     from rmqtool.check.verify import Report, verify
     from rmqtool.commands.verify import summary
     from rmqtool.spark.scan_job_verify import SparkExecutor
@@ -430,17 +434,25 @@ def _findings(run: _Run, codes: set[int], note: Callable[[str], None]) -> Iterat
             for each in verify(store, report=report, spread=SparkExecutor(session.sparkContext)):
                 codes.add(each.problem.exit_code)
                 counts[each.problem.severity] += 1
-                yield name, each
+                yield name, each, store.layout
             note(summary(report, counts) if len(stores) == 1 else f"{name}: {summary(report, counts)}")
 
 
 def _verify(run: _Run) -> int:
+    from rmqtool.commands.finding_report import finding_row
     from rmqtool.commands.verify import COLUMNS, TABLE_COLUMNS
+    from rmqtool.storage.next_command import command_on
 
     codes, lines = {EXIT_OK}, list[str]()
     several = ("broker_name",) if len(run.plan.stores) > 1 else ()
     found = _findings(run, codes, lines.append)
-    rows = ({**({"broker_name": name} if several else {}), **each.row()} for name, each in found)
+    rows = (
+        {
+            **({"broker_name": name} if several else {}),
+            **finding_row(each, layout, partial(command_on, layout)),
+        }
+        for name, each, layout in found
+    )
     run.writer.write_rows(rows, (*several, *COLUMNS), (*several, *TABLE_COLUMNS))
     for line in lines:
         run.writer.note(line)
@@ -453,11 +465,11 @@ def _rebuild_report(run: _Run) -> int:
     from rmqtool.spark.scan_job_verify import REBUILD_FIELDS, REBUILD_TABLE, rebuild_rows
 
     codes, several = {EXIT_OK}, len(run.plan.stores) > 1
-    found = groupby(_findings(run, codes, lambda line: None), lambda pair: pair[0])
+    found = groupby(_findings(run, codes, lambda line: None), itemgetter(0))
     rows = (
         {**row, **({"broker_name": name} if several else {})}
-        for name, pairs in found
-        for row in rebuild_rows(each for _, each in pairs)
+        for name, of_store in found
+        for row in rebuild_rows(each for _, each, _ in of_store)
     )
     count = run.writer.write_rows(rows, (*REBUILD_FIELDS, "broker_name"), REBUILD_TABLE)
     return EXIT_FINDINGS if count else EXIT_OK

@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.command_line import command_line
 from rmqtool.commands import options
-from rmqtool.commands.finding_report import FindingBlocks, note_times, repair_on_store
+from rmqtool.commands.finding_report import FindingBlocks, finding_row, note_times
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.commands.recover_verdicts import (
     beyond_texts,
@@ -114,9 +114,7 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            is_part = opened.layout.kind in ("commitlog", "consumequeue", "index")
-            command = None if is_part else store.command
-            rows = ({**row, "repair": repair_on_store(row["repair"], command)} for row in seen.rows(findings))
+            rows = (finding_row(each, opened.layout, store.command) for each in seen.shown(findings))
             writer.write_rows(_shown(rows, writer), COLUMNS, TABLE_COLUMNS, FindingBlocks().lines)
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
@@ -158,8 +156,8 @@ class _Seen:
         self.topics: set[str] = set()
         self.beyond: list[dict[str, Any]] = []
 
-    def rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
-        """The rows of the findings that are shown."""
+    def shown(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """The findings that are shown."""
         from rmqtool.check.verify import damaged_ranges
 
         for finding in findings:
@@ -172,7 +170,7 @@ class _Seen:
             if problem.severity == "error" and problem.code.startswith("CQ") and topic is not None:
                 self.topics.add(str(topic))
             if problem.severity in self._severities:
-                yield finding.row()
+                yield finding
 
 
 def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str, Any]]:
