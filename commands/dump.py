@@ -67,7 +67,14 @@ Raw = Annotated[
     bool, typer.Option("--raw", help="Write the stored bytes of the records, without separators.")
 ]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --raw: write to this new file.")
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="With --raw: write to this new file. With --explain: also write what is left of the body to this"
+        " new file, decompressed if it is whole.",
+    ),
 ]
 StatsOnly = Annotated[
     bool, typer.Option("--stats-only", help="Show only counts and times per topic and queue.")
@@ -131,7 +138,7 @@ def dump(
             shown.only_rows(f"--what {kind}")
         _check_kind(kind, has_part=part is not None, of_log=raw or stats_only, gaps=gaps)
         if explain is not None:
-            return _explain(task, kind, explain, writer)
+            return _explain(task, kind, explain, writer, output)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
             task.progress = bar.advance
             _read_columns(task, writer)
@@ -236,11 +243,16 @@ def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:
     writer.note(text)
 
 
-def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
-    """Write one structure as annotated bytes; return the exit code."""
-    from rmqtool.message.explain import ROW_FIELDS, TABLE_FIELDS
+def _explain(task: Dump, kind: Kind, offset: int, writer: Output, output: Path | None) -> int:
+    """Write one structure as annotated bytes, and its body to `output`; return the exit code."""
+    from rmqtool.message.explain import ROW_FIELDS, TABLE_FIELDS, body_left
 
     found = task.explain(kind, offset)
+    if output is not None:
+        body = body_left(found)
+        if body is None:
+            raise UsageError(f"--output: no byte of a body is left at offset {offset}")
+        _write_new(iter([body]), output, task.store)
     if found.note is not None:
         writer.note(f"rmqtool: {found.note}")
     if writer.chosen_format == "table":
@@ -258,8 +270,10 @@ def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
 def _check(*, explain: bool, raw: bool, stats_only: bool, gaps: bool, output: Path | None) -> None:
     if explain + raw + stats_only + gaps > 1:
         raise UsageError("--explain, --raw, --stats-only and --gaps exclude each other")
-    if output is not None and not raw:
-        raise UsageError("--output needs --raw", hint="rows are written to standard output: dump ... > FILE")
+    if output is not None and not (raw or explain):
+        raise UsageError(
+            "--output needs --raw or --explain", hint="rows are written to standard output: dump ... > FILE"
+        )
 
 
 def _check_kind(kind: Kind, *, has_part: bool, of_log: bool, gaps: bool) -> None:
@@ -278,6 +292,10 @@ def _write_raw(
     """Write the records as bytes; return how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)
+    return _write_new(records, output, store)
+
+
+def _write_new(records: Iterator[bytes | memoryview], output: Path, store: Store) -> int:
     from rmqtool.report.export.new_file import write_new
     from rmqtool.storage.output_guard import keep_out
 

@@ -472,11 +472,11 @@ def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everyt
     saved = first_rows(partial, _SAVED_SHOWN, everything=everything)
     for row in saved:
         place = row["physical_offset"]
-        line = f"{command('dump')} --explain {place} --body hex --json > damaged-{place}.json"
+        line = f"{command('dump')} --explain {place} -o damaged-{place}.body --json > damaged-{place}.json"
         yield f"{'save first':<13}{line}"
     if len(partial) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
-    yield f"{'':<13}The file shows the bytes in hex. After --apply, this stores a body as a new message:"
+    yield f"{'':<13}A .body file has what is left of a body. After --apply, this stores it as a new message:"
     yield f"{'':<13}{command('append')} --topic TOPIC --body-file FILE"
 
 

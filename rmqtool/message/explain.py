@@ -71,6 +71,22 @@ class Explanation:
     note: str | None = None
 
 
+def body_left(found: Explanation) -> bytes | None:
+    """What is left of the body of a record, its parts one after the other; None if nothing is.
+
+    A body that is whole is decompressed; of a part the stored bytes are returned.
+    """
+    parts = [field.data for field in found.fields if field.name == "body"]
+    if not any(parts):
+        return None
+    stored = b"".join(parts)
+    flags = next((int.from_bytes(field.data) for field in found.fields if field.name == "sys_flag"), 0)
+    try:
+        return body.decompress(stored, flags)
+    except FormatError:  # damaged, or not all of it
+        return stored
+
+
 ROW_FIELDS = ("offset", "size", "field", "hex", "value", "text")
 TABLE_FIELDS = (("field_offset", "offset"), "field", "hex", "value", "text")
 """Under this name a narrow table leaves out the offset first: `value` says what the bytes mean."""

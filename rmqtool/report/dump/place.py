@@ -104,7 +104,7 @@ def _with_remains(
     """
     place, left = physical_offset, store.remains(physical_offset) if found.problems else None
     how = "its queue unit says that it"
-    if left is None and found.problems and at_end is not None:
+    if left is None and found.problems and at_end is not None and _may_end(found, physical_offset, *at_end):
         (place, left), how = at_end, "its topic and properties, which are left, show that it"
     if left is None:
         return found
@@ -124,6 +124,13 @@ def _with_remains(
         return Explanation(tuple(more), (note,))
     fields = sorted((*of_header, *more), key=lambda field: field.offset)
     return replace(found, fields=tuple(fields), note="; ".join(filter(None, (asked, note))))
+
+
+def _may_end(found: Explanation, physical_offset: int, place: int, left: Remains) -> bool:
+    """Whether the end at `place` may be that of the record that is explained: its own size can deny it."""
+    values = {field.name: int.from_bytes(field.data) for field in found.fields if "." not in field.name}
+    is_own = values.get("physical_offset") == physical_offset
+    return not is_own or physical_offset + values["total_size"] == place + left.size
 
 
 def _left_at_end(

@@ -151,6 +151,7 @@ def test_recover_shows_and_saves_it(
     assert row.split()[-3:] == ["A", "k1", "U1"]
     (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
     command, _, name = save.partition(" > ")
+    assert f" -o damaged-{place}.body " in command
     assert name == f"damaged-{place}.json"
     assert main(command.split()[1:]) == 1
     fields = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -161,10 +162,9 @@ def test_recover_shows_and_saves_it(
     names = [each["field"] for each in fields]
     assert len(set(names)) == len(names) and not any(name.startswith("body.") for name in names)
     body = bytes.fromhex(fields[names.index("body")]["hex"])
-    assert body == BODY[-count:]
-    assert "After --apply, this stores a body as a new message:" in out
+    assert body == BODY[-count:] == Path(f"damaged-{place}.body").read_bytes()
+    assert "After --apply, this stores it as a new message:" in out
     (line,) = [line.strip() for line in out.splitlines() if " --body-file FILE" in line]
-    assert Path("FILE").write_bytes(body) == count
     main(["recover", "store", "--json"])
     (row_,) = json.loads(capsys.readouterr().out)["lost"]
     assert row_["status"] is None and (row_["keys"], row_["uniq_key"]) == (["k1"], "U1")
@@ -173,7 +173,7 @@ def test_recover_shows_and_saves_it(
     said = f"a part of a damaged record can still be read: rmqtool dump store --explain {place}"
     assert said in capsys.readouterr().err
     assert main(["recover", "store", "--apply"]) == 0
-    assert main(line.replace("TOPIC", "T").split()[1:]) == 0
+    assert main(line.replace("TOPIC", "T").replace("FILE", f"damaged-{place}.body").split()[1:]) == 0
     with Store.open("store") as opened:
         *_, last = opened.messages()
         assert last.message.body == body
@@ -223,6 +223,10 @@ def test_a_header_without_a_unit_shows_its_own_record(store: Path, capsys: Captu
     assert bytes.fromhex(whole["hex"]) == BODY
     assert max(each["offset"] + each["size"] for each in fields) <= place + len(data)
     assert "header" not in err
+    change(store, place + HEAD - 30, bytes(30 + len(BODY)))  # of the header, only its start is left
+    assert main(["dump", str(store), "--explain", str(place), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "k3" not in out and "header" not in err
 
 
 @pytest.mark.parametrize("wrong", ["body_length", "topic_length", "properties_length"])
