@@ -9,6 +9,7 @@ from typing import Any
 
 from rmqtool.commands.finding_report import commands_on_store
 from rmqtool.commands.recover_verdicts import (
+    at_least,
     beyond_texts,
     keeping_torn,
     ledger_is_damaged,
@@ -156,7 +157,8 @@ def _head(found: Row) -> Iterator[str]:
 
 
 def _lost_in_short(found: Row, lost: int) -> str:
-    text = f"{counted(lost, 'message')} {'is' if lost == 1 else 'are'} lost already"
+    least = at_least(lost_already(found))
+    text = f"{least}{counted(lost, 'message')} {'is' if lost == 1 else 'are'} lost already"
     readable = sum(row["count"] for row in _readable(found))
     if not readable:
         return text
@@ -551,7 +553,7 @@ def _lost_text(lost: Sequence[Row]) -> str:
     parts = []
     if messages:
         named = f" of {counted(len(queues), 'queue')}" if queues else ""
-        parts.append(f"{counted(messages, 'message')}{named}")
+        parts.append(f"{at_least(lost)}{counted(messages, 'message')}{named}")
     if unknown:
         parts.append(f"{counted(unknown, 'place')} of the log with unknown messages")
     return " and ".join(parts)

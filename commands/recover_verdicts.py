@@ -281,6 +281,14 @@ def beyond_texts(rows: Iterable[Row], reset: str) -> Iterator[tuple[str, str]]:
 _PAIRS_NAMED = 3
 
 
+def at_least(lost: Iterable[Row]) -> str:
+    """Return "at least " if only gaps between queue offsets show some of the lost messages.
+
+    Then their queues have lost their units: nothing shows messages that were after the last one that is left.
+    """
+    return "at least " if any(row["known_from"] == "gap" for row in lost) else ""
+
+
 def _plan_sentences(found: Row) -> Iterator[str]:
     if not found["actions"]:
         if found["warnings"]:
@@ -296,7 +304,7 @@ def _plan_sentences(found: Row) -> Iterator[str]:
         for each in lost_rows:
             topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
         named = by_name(topics, "message") if all(topics) else counted(lost, "message")
-        text += f"; {named} {'is' if lost == 1 else 'are'} lost already"
+        text += f"; {at_least(lost_rows)}{named} {'is' if lost == 1 else 'are'} lost already"
         if delivered := sum(each["delivered"] for each in lost_rows):
             these = ", a delayed message, was" if delivered == 1 else ", delayed messages, were"
             text += f"; {delivered} of these{these} delivered before"

@@ -208,6 +208,9 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
     at = next(n for n, line in enumerate(lines) if line.split()[:3] == ["topic", "queue_id", "queue_offset"])
     assert lines[at].split()[3:5] == ["physical_offset", "size"] and str(_HOLE) in lines[at + 2]
     assert len({line.split()[3] for line in lines[at + 2 : at + 22]}) == 20
+    shutil.rmtree(torn_copy / "consumequeue")  # only gaps between messages show lost ones from now on
+    _, out, _ = run(capfd, "recover", torn_copy)
+    assert "lost already at least " in out and "; at least " in verdict(out)
     assert lines[at + 22].startswith("keys  ") and not lines[at + 23]
     assert "fill 1 range in commitlog" in out and "replace 1 file in index" in out
 
