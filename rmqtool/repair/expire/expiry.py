@@ -268,12 +268,13 @@ class Forecast:
 def growth(points: Sequence[tuple[int, int]]) -> tuple[float, int, int] | None:
     """(bytes per second, first time, last time), from (physical offset, store time in ms) in the log's order.
 
-    The window ends at the last point and begins at the newest point a day or more before it, or at the
-    first. None for fewer than two points, or if the time or the offset does not increase.
+    The window ends at the last point, whose time is the latest of all: messages that were stored again may
+    end the log, with their old times. It begins at the newest point a day or more before it, or at the first.
+    None for fewer than two points, or if the time or the offset does not increase.
     """
     if not points:
         return None
-    end, to_ms = points[-1]
+    end, to_ms = points[-1][0], max(time_ms for _, time_ms in points)
     start, from_ms = points[0]
     for offset, time_ms in points:
         if time_ms <= to_ms - WINDOW_MS:

@@ -389,6 +389,7 @@ def test_growth_is_that_of_the_last_day() -> None:
     """Points: physical offset, store time; the window begins at one, at the first in a short log."""
     assert growth([]) is None and growth([(0, 5)]) is None and growth([(0, 5), (10, 5)]) is None
     assert growth([(0, 0), (500, 1000)]) == (500.0, 0, 1000)
+    assert growth([(0, 0), (500, 1000), (750, 10)]) == (750.0, 0, 1000)  # an old message, stored again
     points = [(0, 0), (10_000, 10 * WINDOW_MS), (20_000, 11 * WINDOW_MS), (30_000, 12 * WINDOW_MS)]
     assert growth(points) == (10_000 * 1000 / WINDOW_MS, 11 * WINDOW_MS, 12 * WINDOW_MS)
 
