@@ -255,8 +255,8 @@ def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | N
     if backup is None:
         line = store.command("lookup", "KEY")
         return (
-            f"To see whether a key belonged to a lost message, run {line} before --apply. After it, only the"
-            " old index in the backup knows."
+            f"To see whether a key belonged to a lost message, run {line} before --apply: the index has the"
+            " keys of most of them. After --apply, only the old index in the backup knows."
         )
     line = on_store(backup / "files", "dump", "--what", "index", "--topic", "TOPIC", "--key", "KEY")
     return f"To see whether a key belonged to a lost message, look it up in the old index:\n{line}"
