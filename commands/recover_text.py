@@ -19,8 +19,8 @@ from rmqtool.commands.recover_verdicts import (
     starts_up,
     torn_rows,
 )
-from rmqtool.commands.verdicts import LOG_MISSING, verdict_lines
-from rmqtool.message.system_topics import is_system_topic
+from rmqtool.commands.verdicts import LOG_MISSING, by_name, verdict_lines
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.output import Output
 from rmqtool.problems import COPY_CONFIG
 from rmqtool.terminal import counted, format_size
@@ -373,7 +373,23 @@ def _lost_lines(
         yield f"... and {counted(len(rows) - len(first), 'more topic')}"
     if not is_each:
         yield from each.split("\n")
+    yield from _original_lines(found, command, everything=everything)
     yield from _readable_lines(found, save, command, everything=everything)
+
+
+def _original_lines(found: Row, command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
+    """Yield which of the lost messages are copies of delayed messages that the log still has."""
+    rows = found["delayed_originals"]
+    if not rows:
+        return
+    of_topics = by_name(Counter(row["topic"] for row in rows), "message")
+    where = f"{SCHEDULE_TOPIC}, where {'it' if len(rows) == 1 else 'they'} waited"
+    yield f"{'delayed':<13}{of_topics} can be read in {where}: only delivered copies are lost"
+    shown = first_rows(rows, _SAVED_SHOWN, everything=everything)
+    for row in shown:
+        yield f"{'':<13}{command('lookup')} --offset {row['physical_offset']} --json"
+    if len(rows) > len(shown):
+        yield f"{'':<13}and {len(rows) - len(shown)} more (--all shows all)"
 
 
 def _torn_lines(found: Row, whole: tuple[str, str] | None) -> Iterator[str]:

@@ -25,7 +25,7 @@ from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
-from rmqtool.repair.recover.lost import lost_rows
+from rmqtool.repair.recover.lost import delayed_originals, lost_rows
 from rmqtool.repair.recover.offsets import delay_loss, offset_actions
 from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.side_files import compaction_actions, epoch_actions
@@ -586,6 +586,7 @@ def _summary(
         "log_files_deleted": deleted,
         "lost": lost_rows(store, log.lost),
         "lost_messages": sum(record.count for record in log.lost),
+        "delayed_originals": delayed_originals(store, log.lost),
         "incomplete": [_incomplete_row(claim) for claim in log.incomplete],
         "given_up_messages": log.given_up,
         "given_up_bytes": log.given_up_bytes,

@@ -12,6 +12,8 @@ from rmqtool.log.commit_log import REMAINS_MAX
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.read.delay_loss import MESSAGES_MAX
+from rmqtool.read.delivered import delayed_messages, delivered
 from rmqtool.storage.config_files import delay_offsets
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
     is None if no record can be read there. Then `remains` says what is left of it, and keys and unique key
     are those of its end. `delivered` is how many delayed messages were delivered before they were lost.
     """
-    delivered = _delivered(store)
-    rows = [_row(record, delivered) for record in lost]
+    next_offsets = _delivered(store)
+    rows = [_row(record, next_offsets) for record in lost]
     left, places = _BYTES_MAX, READ_MAX
     for row, record in islice(zip(rows, lost, strict=True), _SEARCHED_MAX):
         size = min(record.size, REMAINS_MAX)
@@ -49,6 +51,42 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
         elif record.count <= 1:
             row |= _remains(store, record)
     return rows
+
+
+def delayed_originals(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
+    """The delayed messages that were delivered, but of which the log has no copy, where messages are lost.
+
+    The record that waited is sound, so nothing of the message is lost but its place in its queue. A row has
+    the real `topic` and `queue_id`, and of the record that waited `delay_level`, `delay_queue_offset`,
+    `physical_offset` and `uniq_key`.
+
+    Raises UnreadableError if the log cannot be read.
+    """
+    queues = {(record.topic, record.queue_id) for record in lost if record.topic != SCHEDULE_TOPIC}
+    next_offsets = _delivered(store)
+    if not queues or not next_offsets:
+        return []
+    stored = islice(delayed_messages(store), MESSAGES_MAX)
+    waited = [
+        each
+        for each in stored
+        if (each.topic, each.queue_id) in queues
+        and each.uniq_key
+        and each.queue_offset < next_offsets.get(each.level - 1, 0)
+    ]
+    found = delivered(store, waited)
+    return [
+        {
+            "topic": each.topic,
+            "queue_id": each.queue_id,
+            "delay_level": each.level,
+            "delay_queue_offset": each.queue_offset,
+            "physical_offset": each.physical_offset,
+            "uniq_key": each.uniq_key,
+        }
+        for each in waited
+        if each.physical_offset not in found
+    ]
 
 
 def _is_there(store: Store, physical_offset: int, size: int) -> bool:
@@ -109,10 +147,10 @@ def _delivered(store: Store) -> dict[int, int]:
     return {level - 1: offset for level, offset in offsets.items()}
 
 
-def _row(record: LostRecord, delivered: Mapping[int, int]) -> dict[str, Any]:
+def _row(record: LostRecord, next_offsets: Mapping[int, int]) -> dict[str, Any]:
     is_delayed = record.topic == SCHEDULE_TOPIC and record.queue_offset is not None
     first = record.queue_offset or 0
-    passed = min(delivered.get(record.queue_id or 0, 0), first + record.count) if is_delayed else first
+    passed = min(next_offsets.get(record.queue_id or 0, 0), first + record.count) if is_delayed else first
     return {
         "topic": record.topic,
         "queue_id": record.queue_id,

@@ -16,6 +16,7 @@ from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.read import delay_loss
 from rmqtool.read.delay_loss import DelayLoss, find_delay_loss
+from rmqtool.read.delivered import delayed_messages, delivered
 from rmqtool.read.selection import Selection
 from rmqtool.storage import config_files
 from rmqtool.write.schedule import deliver, plan
@@ -343,3 +344,28 @@ def test_a_bak_and_too_many_messages(store: Path, capsys: Capture, monkeypatch: 
     assert [row["problem"] for row in found["actions"] if row["path"] == FILE] == ["CF01"]
     (text,) = found["warnings"]
     assert text.startswith("CF07 delayOffset.json is missing, and its .bak is copied")
+
+
+def test_a_lost_copy_whose_original_is_there(store_copy: StoreCopy, capsys: Capture) -> None:
+    """A delivered copy is destroyed: the message can be read in SCHEDULE_TOPIC_XXXX, and recover says so."""
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as opened:
+        waited = [each for each in delayed_messages(opened) if each.uniq_key and each.topic == "pubDelay"]
+        copies = delivered(opened, waited)
+        first = next(each for each in waited if each.physical_offset in copies)
+        copy = opened.get(copies[first.physical_offset])
+        assert copy is not None
+        file = opened.commit_log.file_of(copy.physical_offset)
+    assert file is not None
+    with Path(str(file.path)).open("r+b") as data:
+        data.seek(copy.physical_offset - file.file_from_offset)
+        data.write(bytes(copy.message.total_size))
+    (row,) = planned(capsys, root)["delayed_originals"]
+    assert (row["physical_offset"], row["uniq_key"]) == (first.physical_offset, first.uniq_key)
+    assert (row["topic"], row["delay_level"], row["delay_queue_offset"]) == (
+        "pubDelay", first.level, first.queue_offset,
+    )  # fmt: skip
+    main(["recover", str(root)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "delayed 1 message of pubDelay can be read in SCHEDULE_TOPIC_XXXX, where it waited: only" in out
+    assert f"rmqtool lookup {root} --offset {first.physical_offset} --json" in out

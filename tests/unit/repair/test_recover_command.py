@@ -411,7 +411,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
             "remaining": [], "config_lost": False, "ledger": None,
             "refusals": [{"reason": "n", "needs": None}],
-            "applied": None, "incomplete": [],
+            "applied": None, "incomplete": [], "delayed_originals": [],
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
                       "count": 1, "fate": "filled", "known_from": "unit", "delivered": 0, "status": None,
                       "keys": None, "uniq_key": None, "remains": None,
