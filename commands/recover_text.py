@@ -490,7 +490,8 @@ def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everyt
     saved = first_rows(partial, _SAVED_SHOWN, everything=everything)
     for row in saved:
         place = row["physical_offset"]
-        line = f"{command('dump')} --explain {place} -o damaged-{place}.body --json > damaged-{place}.json"
+        body = f" -o damaged-{place}.body" if row["remains"]["body_bytes"] else ""
+        line = f"{command('dump')} --explain {place}{body} --json > damaged-{place}.json"
         yield f"{'save first':<13}{line}"
     if len(partial) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
