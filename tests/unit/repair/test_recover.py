@@ -44,6 +44,7 @@ Unchanged = Callable[[Path], AbstractContextManager[None]]
 
 # What recover leaves: sound for a broker and its consumers, or without a rule that would mend it.
 STAYS = {
+    "bad_cf13_old_offsets": {"CF13"},
     "bad_cf08_consumer_offsets_missing": {"CF08"},
     "bad_cf09_groups_missing": {"CF09"},
     "bad_cf10_offsets_replaced": {"CF10"},
