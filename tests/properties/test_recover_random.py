@@ -23,7 +23,7 @@ from tests.support.whole_store import keyed, write_whole
 
 BASES = ("many files", "ok_540_small_ipv6", "ok_497_small_ipv6", "ok_540_small_propcrc")
 # What random damage leaves that a broker and its consumers read, or that no rule mends.
-STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "CF08", "CF09", "EP01"}
+STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "CF08", "CF09", "CF13", "EP01"}
 # And what a warning names: a queue whose records' numbers are damaged.
 _LEFT = re.compile(r" stays as it is \(([A-Z0-9, ]+)\)")
 
@@ -47,6 +47,7 @@ def rows_of(root: Path) -> list[object]:
 @example(name="many files", seed=195, abort=False)  # a queue id below 0
 @example(name="many files", seed=354711, abort=False)  # a queue offset of 0 in the middle
 @example(name="ok_540_small_ipv6", seed=4294967295, abort=False)  # the largest queue offset
+@example(name="many files", seed=429, abort=False)  # an empty consumerOffset.json, an older .bak
 @example(name="ok_497_small_ipv6", seed=1184, abort=False)  # a config file that no command gives back
 @given(name=st.sampled_from(BASES), seed=st.integers(0, 1 << 32), abort=st.booleans())
 def test_random_damage_is_mended_and_given_back(
