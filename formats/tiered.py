@@ -16,7 +16,6 @@ IndexItem, DefaultMetadataStore, FileSegmentMetadata; spec 06 section 7.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -125,6 +124,8 @@ class Metadata(NamedTuple):
 
 def name_hash(text: str) -> str:
     """The 8 hex digits before a name."""
+    import hashlib  # takes longer to load than the rest of this module
+
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
 
 

@@ -36,7 +36,6 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.timer_units import WrongUnit, wrong_units
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head, reading
-from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.source import nonzero_end
 from rmqtool.storage.unsupported import SIDE_FOLDER, SIDE_STORE, TIMER_MESSAGES, has_database
 
@@ -163,6 +162,8 @@ def may_have_lost(layout: StoreLayout) -> bool:
 def _in_rocksdb(layout: StoreLayout) -> Literal["sound", "unreadable", "lost", "unknown"]:
     """The state of a timer in RocksDB; unknown: nothing but the log can show that there was one."""
     if layout.rocksdb_messages is not None:
+        from rmqtool.storage.rocksdb.messages import read_timers
+
         try:
             found = read_timers(layout.rocksdb_messages)
         except InputError:
