@@ -395,8 +395,10 @@ lookup of 1,000 keys
   Java 5.4.0, warm              5.38 ms, 185,770 keys/s              0.0255 x
 lookup of 1,000 keys, their places
   rmqtool lookup                155 ms +-2%, 6,453 keys/s, CPU 155 ms
-  with one key                  102 ms +-1%, 9,833 keys/s, CPU 101 ms 0.658 x, CPU 0.659 x
-  its reads alone               78.7 ms +-1%, 12,701 keys/s, CPU 78.4 ms 0.507 x, CPU 0.507 x
+  with one key                  102 ms +-1%, 9,833 keys/s, CPU 101 ms
+                                                         0.658 x, CPU 0.659 x
+  its reads alone               78.7 ms +-1%, 12,701 keys/s, CPU 78.4 ms
+                                                         0.507 x, CPU 0.507 x
 lookup of 20,000 keys
   rmqtool lookup                533 ms, 37,509 keys/s
   an empty Typer command        63.8 ms, 313,421 keys/s                0.12 x
@@ -405,8 +407,10 @@ lookup of 20,000 keys
   Java 5.4.0, warm              71.9 ms, 278,178 keys/s               0.135 x
 lookup of 20,000 keys, their places
   rmqtool lookup                377 ms +-4%, 52,994 keys/s, CPU 377 ms
-  with one key                  103 ms +-2%, 193,482 keys/s, CPU 103 ms 0.274 x, CPU 0.274 x
-  its reads alone               99.8 ms +-10%, 200,351 keys/s, CPU 99.1 ms 0.261 x, CPU 0.261 x
+  with one key                  103 ms +-2%, 193,482 keys/s, CPU 103 ms
+                                                         0.274 x, CPU 0.274 x
+  its reads alone               99.8 ms +-10%, 200,351 keys/s, CPU 99.1 ms
+                                                         0.261 x, CPU 0.261 x
 lookup of 100,000 keys
   rmqtool lookup                902 ms, 110,835 keys/s
   an empty Typer command        60.1 ms, 1.66 million keys/s         0.0667 x
@@ -415,8 +419,10 @@ lookup of 100,000 keys
   Java 5.4.0, warm              212 ms, 472,044 keys/s                0.235 x
 lookup of 100,000 keys, their places
   rmqtool lookup                598 ms +-5%, 167,118 keys/s, CPU 598 ms
-  with one key                  103 ms +-4%, 974,850 keys/s, CPU 102 ms 0.17 x, CPU 0.169 x
-  its reads alone               166 ms +-6%, 601,864 keys/s, CPU 166 ms 0.28 x, CPU 0.279 x
+  with one key                  103 ms +-4%, 974,850 keys/s, CPU 102 ms
+                                                          0.17 x, CPU 0.169 x
+  its reads alone               166 ms +-6%, 601,864 keys/s, CPU 166 ms
+                                                          0.28 x, CPU 0.279 x
 lookup of 100,000 keys, files open (in process)
   lookup_columns                277 ms +-1%, 361,345 keys/s
   Java 5.4.0, warm              206 ms +-1%, 484,393 keys/s           0.746 x
@@ -427,16 +433,20 @@ Replication and serving:
 ```text
 serve, 1 consumer
   rmqtool serve                 3.24 s, 262,308 messages/s, CPU 2.98 s
-  broker 5.4.0                  3.72 s, 228,332 messages/s, CPU 5.69 s 1.15 x, CPU 1.91 x
+  broker 5.4.0                  3.72 s, 228,332 messages/s, CPU 5.69 s
+                                                           1.15 x, CPU 1.91 x
 serve, 4 consumers
   rmqtool serve                 3.91 s, 217,294 messages/s, CPU 3.63 s
-  broker 5.4.0                  2.83 s, 300,553 messages/s, CPU 3.55 s 0.723 x, CPU 0.978 x
+  broker 5.4.0                  2.83 s, 300,553 messages/s, CPU 3.55 s
+                                                         0.723 x, CPU 0.978 x
 receive
   rmqtool receive               2.71 s, 0.38 GB/s, CPU 1.63 s
-  Java 5.4.0, slave             3.88 s, 0.26 GB/s, CPU 5.73 s 1.44 x, CPU 3.51 x
+  Java 5.4.0, slave             3.88 s, 0.26 GB/s, CPU 5.73 s
+                                                           1.44 x, CPU 3.51 x
 receive --dispatch
   rmqtool receive --dispatch    2.31 s, 0.45 GB/s, CPU 1.82 s
-  Java 5.4.0, slave             3.02 s, 0.34 GB/s, CPU 4.92 s 1.31 x, CPU 2.7 x
+  Java 5.4.0, slave             3.02 s, 0.34 GB/s, CPU 4.92 s
+                                                            1.31 x, CPU 2.7 x
 ```
 
 Spark:
@@ -471,7 +481,8 @@ Spark: plan of 100,000 files (in process)
   reading the heads             1.45 s, 68,734 files/s                0.288 x
 ```
 
-The time of a command at several sizes; memory and open files at the first and the last one. The slope is the exponent of the time: 1 grows as the size, 0 not at all.
+The time of a command at several sizes; memory and open files at the first and the last one. The
+slope is the exponent of the time: 1 grows as the size, 0 not at all.
 
 ```text
 info, bytes of log, slope -0.10

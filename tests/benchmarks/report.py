@@ -257,7 +257,7 @@ def page(results: Result) -> str:
             slope = "" if curve["slope"] is None else f", slope {curve['slope']:.2f}"
             lines.append(f"{curve['command']}, {curve['axis']}{slope}")
             lines += [_page_point(curve["axis"], point) for point in curve["points"]]
-        parts += [GROWTH_TEXT, _block(lines)]
+        parts += [fill(GROWTH_TEXT, 100, break_on_hyphens=False), _block(lines)]
     return "\n" + "\n\n".join(parts) + "\n"
 
 
@@ -272,7 +272,10 @@ def _page_lines(row: Result) -> Iterator[str]:
     yield f"{row['name']}{' (in process)' if row['in_process'] else ''}"
     for each in row["contenders"]:
         left, right = f"  {each['name'][:29]:29} {figure(row, each)}", ratios_text(row, each)
-        yield f"{left} {right:>{max(_PAGE_WIDTH - len(left) - 1, 0)}}".rstrip()
+        if len(left) + 1 + len(right) > _PAGE_WIDTH:
+            yield left
+            left = ""
+        yield f"{left} {right:>{_PAGE_WIDTH - len(left) - 1}}".rstrip()
 
 
 def _page_point(axis: str, point: Result) -> str:

@@ -41,6 +41,8 @@ def _spelled(row: dict[str, Any]) -> dict[str, Any]:
     if "body" in values and values["body"] is not None:
         text = values["body"]
         values["body"] = text.encode() if row["body_encoding"] == "utf-8" else base64.b64decode(text)
+    if values.get("body_encoding") == "base64":
+        values["body_encoding"] = "binary"  # of bytes in a column
     for name in ("born_time", "store_time"):
         if values.get(name) is not None:
             values[name] = datetime.fromisoformat(values[name])
