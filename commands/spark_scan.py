@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -441,7 +442,6 @@ def _findings(
 def _verify(run: _Run) -> int:
     from rmqtool.commands.finding_report import finding_row
     from rmqtool.commands.verify import COLUMNS, TABLE_COLUMNS
-    from rmqtool.storage.next_command import command_on
 
     codes, lines = {EXIT_OK}, list[str]()
     several = ("broker_name",) if len(run.plan.stores) > 1 else ()
@@ -449,7 +449,7 @@ def _verify(run: _Run) -> int:
     rows = (
         {
             **({"broker_name": name} if several else {}),
-            **finding_row(each, layout, partial(command_on, layout)),
+            **finding_row(each, layout, options.StoreOptions(store=layout.root or Path(name)).command),
         }
         for name, each, layout in found
     )

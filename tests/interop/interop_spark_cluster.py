@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -145,10 +145,17 @@ def test_rows_from_s3(told: Told, cases: Library) -> None:
     ]
 
 
+def _on(store: object, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Findings whose repair names the store."""
+    return [row | {"repair": row["repair"] and row["repair"].replace("STORE", str(store))} for row in rows]
+
+
 def test_findings_are_those_of_verify(told: Told, cases: Library) -> None:
     """Of a damaged store on a local path; of a sound one on S3 only what its lock cannot tell."""
     with Store.open(cases.path(DAMAGED)) as store:
-        assert told.steps["verify"]["rows"] == [each.row() for each in verify(store)]
+        assert told.steps["verify"]["rows"] == _on(
+            cases.path(DAMAGED), (each.row() for each in verify(store))
+        )
     assert told.steps["verify"]["code"] == 1
     with Store.open(cases.path(REAL)) as store:
         assert told.steps["s3 verify"]["rows"] == [each.row() for each in verify(store)]
