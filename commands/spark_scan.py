@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -439,6 +439,11 @@ def _findings(
             note(summary(report, counts) if len(stores) == 1 else f"{name}: {summary(report, counts)}")
 
 
+@cache
+def _command(store: Path, name: str) -> str:
+    return options.StoreOptions(store=store).command(name)
+
+
 def _verify(run: _Run) -> int:
     from rmqtool.commands.finding_report import finding_row
     from rmqtool.commands.verify import COLUMNS, TABLE_COLUMNS
@@ -449,7 +454,7 @@ def _verify(run: _Run) -> int:
     rows = (
         {
             **({"broker_name": name} if several else {}),
-            **finding_row(each, layout, options.StoreOptions(store=layout.root or Path(name)).command),
+            **finding_row(each, layout, partial(_command, layout.root or Path(name))),
         }
         for name, each, layout in found
     )

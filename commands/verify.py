@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -114,7 +115,8 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            rows = (finding_row(each, opened.layout, store.command) for each in seen.shown(findings))
+            command = cache(store.command)  # a damaged store has many findings and few repairs
+            rows = (finding_row(each, opened.layout, command) for each in seen.shown(findings))
             writer.write_rows(_shown(rows, writer), COLUMNS, TABLE_COLUMNS, FindingBlocks().lines)
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]

@@ -8,16 +8,16 @@ NAMED = 8
 """So many names a hint lists at most."""
 
 
-def listed(names: Sequence[str]) -> str:
-    """The names, or the first of them and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+def listed(names: Sequence[str], most: int = NAMED) -> str:
+    """The names, or the first `most` of them and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def near_or_listed(name: str, known: Collection[str], what: str, first: Sequence[str] | None = None) -> str:
     """`nearest:` and the names that resemble `name`; if none does, `what` and the names.
 
-    The two are told apart, because a reader takes what is listed without `nearest` for all there are.
+    The word `nearest` matters: without it, a reader takes the names for all that there are.
 
     Args:
         name: what was given.

@@ -398,8 +398,11 @@ class Output:
 
     def note_of_progress(self, text: str) -> None:
         """One line on stderr about work that takes long, where a progress bar would be shown."""
-        if _is_terminal(sys.stderr) if self._progress is None else self._progress:
+        if self._shows_progress(_is_terminal(sys.stderr)):
             self.note(text)
+
+    def _shows_progress(self, default: bool) -> bool:
+        return not self.quiet and (default if self._progress is None else self._progress)
 
     @contextmanager
     def progress(
@@ -410,8 +413,7 @@ class Output:
         With `line_seconds` a line every so many seconds if stderr is not a terminal, also without --progress.
         """
         terminal = _is_terminal(sys.stderr)
-        default = terminal or line_seconds is not None
-        shown = not self.quiet and (default if self._progress is None else self._progress)
+        shown = self._shows_progress(terminal or line_seconds is not None)
         every = PROGRESS_DELAY_SECONDS if self._progress or line_seconds is None else line_seconds
         self._bar = ProgressBar(title, total_bytes, shown=shown, terminal=terminal, line_seconds=every)
         try:

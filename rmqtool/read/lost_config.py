@@ -38,6 +38,7 @@ from rmqtool.message.system_topics import (
     is_system_topic,
     is_topic_name,
 )
+from rmqtool.near_names import listed
 from rmqtool.problems import COPY_CONFIG, Finding, finding
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.sizes import cut_name
@@ -89,7 +90,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
         repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
         problem = replace(found.problem, repair=(found.problem.repair or "").replace(COPY_CONFIG, repair))
-        yield replace(found, problem=problem, message=f"{still_lost(without)}: {_named(without)}")
+        yield replace(found, problem=problem, message=f"{still_lost(without)}: {listed(without, _NAMED)}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and has_no_content(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -105,7 +106,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         names = sorted(groups, key=by_length)
         found = _lost("CF09", layout, GROUPS_FILE, len(groups))
         detail = found.detail | {"names": names}
-        yield replace(found, message=f"{found.message}: {_named(names)}", detail=detail)
+        yield replace(found, message=f"{found.message}: {listed(names, _NAMED)}", detail=detail)
 
 
 def _unknown_groups(layout: StoreLayout) -> Iterator[Finding]:
@@ -123,7 +124,7 @@ def _unknown_groups(layout: StoreLayout) -> Iterator[Finding]:
         have, are = ("has", "is") if len(names) == 1 else ("have", "are")
         count = f"{len(names)} group{'s'[len(names) == 1 :]}"
         text = f"{count} {have} committed offsets, but {are} not in {GROUPS_FILE}"
-        yield replace(found, message=f"{text}: {_named([*map(cut_name, names)])}")
+        yield replace(found, message=f"{text}: {listed([*map(cut_name, names)], _NAMED)}")
 
 
 def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
@@ -173,7 +174,7 @@ def unknown_topics(
         topics, of = f"{len(names)} topic{'s'[len(names) == 1 :]}", f"{records} message{'s'[records == 1 :]}"
         are, have = ("is", "has") if len(names) == 1 else ("are", "have")
         what = "" if code == "CF03" else f" and {have} no queues, as after a deletion"
-        text = f"{topics} with {of} {are} not in {TOPICS}{what}: {_named([*map(cut_name, names)])}"
+        text = f"{topics} with {of} {are} not in {TOPICS}{what}: {listed([*map(cut_name, names)], _NAMED)}"
         yield with_cure(replace(made, message=text), layout, TOPICS)
 
 
@@ -274,10 +275,10 @@ def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding
     if older_ms > _PERSISTED_MS:
         text += f", written {format_duration(older_ms)} before the last message"
     if decided:
-        text += f"; reset-offset has not set those of {_named([*map(cut_name, left)])}"
+        text += f"; reset-offset has not set those of {listed([*map(cut_name, left)], _NAMED)}"
     elif names:
         groups = f"{len(names)} known group{'s have' if len(names) > 1 else ' has'}"
-        text += f"; {groups} no offset in it: {_named([*map(cut_name, names)])}"
+        text += f"; {groups} no offset in it: {listed([*map(cut_name, names)], _NAMED)}"
     yield replace(found, message=text)
 
 
@@ -316,12 +317,6 @@ def database_of(layout: StoreLayout, name: str) -> str | None:
 def by_length(name: str) -> tuple[int, str]:
     """The key that sorts the names of groups: the shortest first."""
     return len(name), name
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first of the names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _lost(code: str, layout: StoreLayout, name: str, groups: int) -> Finding:

@@ -74,12 +74,13 @@ _FOLDERS_LISTED, _STORES_NAMED = 200, 5
 
 def _stores_in(folder: Path, listing: Listing) -> str | None:
     """A hint that names the stores in `folder`; None if there are none, or too many folders to look."""
+    from rmqtool.near_names import listed  # every command loads this module, and few need a hint
+
     names = sorted(listing.folders(folder))
     if len(names) > _FOLDERS_LISTED:
         return None
     stores = [str(folder / name) for name in names if is_store(folder / name, listing)]
-    more = f" and {len(stores) - _STORES_NAMED} more" if len(stores) > _STORES_NAMED else ""
-    return f"stores there: {', '.join(stores[:_STORES_NAMED])}{more}" if stores else None
+    return f"stores there: {listed(stores, _STORES_NAMED)}" if stores else None
 
 
 def commit_log_folders(

@@ -34,7 +34,7 @@ def lost_rows(store: Store, lost: Sequence[LostRecord]) -> list[dict[str, Any]]:
     is None if no record can be read there. Then `remains` says what is left of it, and keys and unique key
     are those of its end. `delivered` is how many delayed messages were delivered before they were lost.
     """
-    next_offsets = _delivered(store)
+    next_offsets = _next_offsets(store)
     rows = [_row(record, next_offsets) for record in lost]
     left, places = _BYTES_MAX, READ_MAX
     for row, record in islice(zip(rows, lost, strict=True), _SEARCHED_MAX):
@@ -63,7 +63,7 @@ def delayed_originals(store: Store, lost: Sequence[LostRecord]) -> list[dict[str
     Raises UnreadableError if the log cannot be read.
     """
     queues = {(record.topic, record.queue_id) for record in lost if record.topic != SCHEDULE_TOPIC}
-    next_offsets = _delivered(store)
+    next_offsets = _next_offsets(store)
     if not queues or not next_offsets:
         return []
     stored = islice(delayed_messages(store), MESSAGES_MAX)
@@ -137,7 +137,7 @@ def _read(store: Store, record: LostRecord) -> StoredMessage | None:
     return found if size == record.size or (record.count == 1 and size < record.size) else None
 
 
-def _delivered(store: Store) -> dict[int, int]:
+def _next_offsets(store: Store) -> dict[int, int]:
     """The next offset to deliver by the queue id of SCHEDULE_TOPIC_XXXX; empty if nothing says it."""
     folder = store.layout.config_folder
     try:

@@ -32,6 +32,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, wor
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
+from rmqtool.near_names import listed
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.lost_config import configured_groups, groups_without_offsets, where_offsets_were
@@ -505,11 +506,9 @@ def _without_offsets(lags: Iterable[lag.QueueLag], layout: StoreLayout) -> Itera
     are_lost = any("offsets_missing" in each.status for each in lags)  # retry topics were not asked then
     others = sorted(configured_groups(layout) - known)
     if others:
-        more = f" and {len(others) - _GROUPS_NAMED} more" if len(others) > _GROUPS_NAMED else ""
-        names = ", ".join(others[:_GROUPS_NAMED])
         is_asked = bool(known) and not are_lost
         neither = "with neither an offset nor a retry topic" if is_asked else "without any offset"
-        yield f"groups of subscriptionGroup.json {neither}: {names}{more}"
+        yield f"groups of subscriptionGroup.json {neither}: {listed(others, _GROUPS_NAMED)}"
 
 
 _GROUPS_NAMED = 10

@@ -23,7 +23,7 @@ def option_of(command: str) -> str | None:
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if option_of(name)])
 def test_names_are_listed_without_a_store(command: str, capsys: Capture) -> None:
-    """STORE is missing, which is no error: the names do not depend on it."""
+    """STORE may be missing: the names do not depend on it."""
     code = main([command.replace("_", "-"), str(option_of(command)), "help"])
     out, err = capsys.readouterr()
     if command == "sql":
