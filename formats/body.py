@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
+from threading import local
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
@@ -85,8 +86,7 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
         zlib = _zlib()
         return _inflate(body, limit, "zlib", zlib.decompressobj, zlib.error, one_stream=True)
     if compression == "lz4":
-        frame = _codec("lz4.frame", "lz4")
-        return _inflate(body, limit, "lz4", frame.LZ4FrameDecompressor, RuntimeError)
+        return _inflate(body, limit, "lz4", _of_thread.lz4, RuntimeError)
     return _unzstd(body, limit)
 
 
@@ -254,10 +254,9 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     result = bytearray()
     view = memoryview(body)
     position = frames = 0
-    decompressor = zstd.ZstdDecompressor()
     while position < len(body):
         frames = _one_more(frames, "zstd")
-        stream = decompressor.decompressobj()
+        stream = _of_thread.zstandard()
         piece = _FIRST_PIECE
         while not stream.eof:
             if position == len(body):
@@ -274,6 +273,33 @@ def _unzstd(body: bytes, limit: int) -> bytes:
                 raise _over(limit)
         position -= len(stream.unused_data)
     return bytes(result)
+
+
+class _OfThread(local):
+    """Decompressors that a thread uses for one body after the other.
+
+    A new one costs more than a body of some KiB: lz4 allocates 4 MiB, zstd 128 KiB.
+    """
+
+    @cached_property
+    def _lz4(self) -> Any:
+        return _codec("lz4.frame", "lz4").LZ4FrameDecompressor()
+
+    @cached_property
+    def _zstandard(self) -> Any:
+        return _zstd().ZstdDecompressor()
+
+    def lz4(self) -> _Stream:
+        """The decompressor of lz4, for the next frame."""
+        self._lz4.reset()
+        return cast("_Stream", self._lz4)
+
+    def zstandard(self) -> Any:
+        """What decompresses the next frame, by the library zstandard."""
+        return self._zstandard.decompressobj()
+
+
+_of_thread = _OfThread()
 
 
 @cache

@@ -5,6 +5,7 @@
     partitions FILE FOLDER    the bodies of an Arrow file, each to the end of the file of its queue
     parquet FILE TARGET       an Arrow file as Parquet, compressed as `export` does
     json FILE                 json.loads of every line
+    inflate FILE TEXT         zlib.decompress of every body of an Arrow file, and a search for the text
     places PLAN               the used part of index files, and some bytes at each of many places of a log
     flush FILE N              N times 16 records of 1 KiB, each time flushed to the device
 
@@ -130,6 +131,18 @@ def json_lines(path: str) -> int:
         for line in file:
             json.loads(line)
             count += 1
+    return count
+
+
+def inflate(table: str, text: str) -> int:
+    """Decompress every body of a table with zlib and look for a text in it; how many have it."""
+    import pyarrow as pa
+
+    wanted, count = text.encode(), 0
+    with pa.memory_map(table) as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            bodies = reader.get_batch(number).column("body").to_pylist()
+            count += sum(wanted in zlib.decompress(body) for body in bodies)
     return count
 
 
@@ -269,6 +282,8 @@ def main(arguments: Sequence[str]) -> None:
         parquet(*given)
     elif work == "json":
         json_lines(*given)
+    elif work == "inflate":
+        inflate(*given)
     elif work == "places":
         places(*given)
     elif work == "flush":

@@ -55,7 +55,9 @@ def bodies(rows: int, body_bytes: int = BODY_BYTES) -> pa.StringArray:
     return _texts(letters[np.random.default_rng(1).integers(0, len(letters), (rows, body_bytes), np.uint8)])
 
 
-def batches(topics: int, messages: int, body_bytes: int = BODY_BYTES) -> Iterator[pa.RecordBatch]:
+def batches(
+    topics: int, messages: int, body_bytes: int = BODY_BYTES, compression: str = "none"
+) -> Iterator[pa.RecordBatch]:
     """The messages as Arrow batches. All batches share the memory of one batch's bodies."""
     names = pa.array(topic_names(topics))
     tags = pa.array(TAGS)
@@ -64,8 +66,10 @@ def batches(topics: int, messages: int, body_bytes: int = BODY_BYTES) -> Iterato
     for first in range(0, messages, BATCH_ROWS):
         number = np.arange(first, min(first + BATCH_ROWS, messages))
         keys = np.char.add("order-", number.astype("U10"))
+        columns = {"body_compression": pa.repeat(compression, len(number))} if compression != "none" else {}
         yield pa.RecordBatch.from_pydict(
-            {
+            columns
+            | {
                 "topic": names.take(pa.array(number % topics)),
                 "queue_id": pa.array((number // topics % QUEUES).astype(np.int32)),
                 "tags": tags.take(pa.array(number % len(TAGS))),
@@ -93,6 +97,7 @@ def make_store(
     topics: int = 1,
     body_bytes: int = BODY_BYTES,
     log_file_bytes: int = 1 << 30,
+    compression: str = "none",
     **options: Any,
 ) -> None:
     """A store that holds these messages, closed cleanly, in the page cache as far as there is room."""
@@ -100,7 +105,7 @@ def make_store(
     with StoreWriter.create(
         root, auto_create_queues=QUEUES, commit_log_file_size=log_file_bytes, **OPTIONS, **options
     ) as writer:
-        writer.put_table(batches(topics, messages, body_bytes))
+        writer.put_table(batches(topics, messages, body_bytes, compression))
 
 
 def stored_messages(root: Path) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ JAVA_ROUNDS = 6
 _SHOWN = 10
 _IMPORTS = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'; import typer, numpy, llvmlite.binding"
 """What every command with kernels loads; numpy starts no threads."""
+_ABSENT, _PATTERN = "no such text", "no [0-9]{3} such.*(text|body)"
+_COMPRESSED_PART = 4  # of the messages: to decompress them takes long
 _COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "store_timestamp_ms")
 
 
@@ -46,6 +49,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield from _small_reads(bench, store)
     yield from _walk(bench, store)
     yield from _whole_log(bench, store)
+    yield from _searches(bench, store)
     yield from _exports(bench, store)
     if has_page_cache(bench.folder):
         yield from _cold(bench, store)
@@ -263,10 +267,38 @@ def _whole_log(bench: Bench, store: Path) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _columns(store: Path, target: Path, columns: tuple[str, ...]) -> None:
+def _searches(bench: Bench, store: Path) -> Iterator[Row]:
+    """`--grep` for what no body has: every body is searched."""
+    log_pass, count = _log_pass(store), bench.scale.log_messages // _COMPRESSED_PART
+
+    def grep(searched: Path, pattern: str) -> Program:
+        return rmqtool("dump", searched, "--grep", pattern, shown=f"rmqtool dump STORE --grep '{pattern}'")
+
+    for name, pattern in (("grep of a text", _ABSENT), ("grep of a regular expression", _PATTERN)):
+        yield Row(
+            name=name, unit="bytes", amount=_log_bytes(store), goals={log_pass.name: 0.5},
+            contenders=[grep(store, pattern), log_pass, _cat(store)],
+        )  # fmt: skip
+    packed, table = bench.folder / "packed", bench.folder / "packed.arrow"
+    messages.make_store(packed, count, log_file_bytes=bench.scale.log_file_bytes, compression="zlib",
+                        compress_over=0)  # fmt: skip
+    _columns(packed, table, ("body",), body="stored")
+    inflate = Program(
+        name="Python, zlib.decompress", kind="limit", line=[*LIMITS, "inflate", table, _ABSENT],
+        shown="decompresses every body, and looks for the text in each",
+    )  # fmt: skip
+    yield Row(
+        name="grep in compressed bodies", unit="messages", amount=count,
+        contenders=[grep(packed, _ABSENT), inflate, _log_pass(packed)],
+    )  # fmt: skip
+    table.unlink()
+    remove_store(packed)
+
+
+def _columns(store: Path, target: Path, columns: tuple[str, ...], **options: Any) -> None:
     """These columns of all messages as an Arrow file: what a bare writer gets."""
     with Store.open(store) as opened:
-        tables = message_batches(opened, Selection(), columns=columns)
+        tables = message_batches(opened, Selection(), columns=columns, **options)
         messages.write_arrow(target, tables)
 
 

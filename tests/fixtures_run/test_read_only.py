@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmqtool.check.verify import PASSES
 from rmqtool.cli import main
 from rmqtool.formats import body, message
 from tests.support.build_store import write_log
+from tests.support.missing_codec import hide_lz4
 from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
 from tests.support.records import record
@@ -131,8 +131,7 @@ def test_missing_codec(
                sys_flag=message.COMPRESSED | body.compression_bits("lz4")),
     ])  # fmt: skip
     write_units(tmp_path / "store", stored)
-    monkeypatch.setitem(sys.modules, "lz4", None)
-    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    hide_lz4(monkeypatch)
     assert run(tmp_path / "store", ["dump"]) == 3
     assert run(tmp_path / "store", ["verify", "--pass", "bodies"]) == 3
     assert run(tmp_path / "store", ["info"]) == 1  # the files of the log and the queue are short

@@ -6,6 +6,8 @@ import struct
 import sys
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body
 from rmqtool.formats.body import Compression
+from tests.support.missing_codec import hide_lz4
 
 CODECS: list[Compression] = ["zlib", "lz4", "zstd"]
 MIB = 1 << 20
@@ -62,6 +65,34 @@ def test_every_cut_of_a_body_is_refused(compression: Compression) -> None:
     for length in range(len(stored)):
         with pytest.raises(FormatError):
             body.decompress(stored[:length], body.compression_bits(compression))
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_a_refused_body_does_not_spoil_the_next(compression: Compression) -> None:
+    """A thread uses one decompressor for all bodies."""
+    sys_flag = body.compression_bits(compression)
+    first, second = b"a body that is damaged somewhere " * 9, b"another one " * 99
+    stored, whole = body.compress(first, compression), body.compress(second, compression)
+    for place in range(len(stored)):
+        damaged = bytearray(stored)
+        damaged[place] ^= 0x40
+        for refused in (stored[:place], bytes(damaged)):
+            with suppress(FormatError):  # a flipped bit may give other bytes
+                body.decompress(refused, sys_flag)
+            assert body.decompress(whole, sys_flag) == second
+    with pytest.raises(FormatError, match="more than"):
+        body.decompress(stored, sys_flag, limit=1)
+    assert body.decompress(whole, sys_flag) == second
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_threads_do_not_share_a_decompressor(compression: Compression) -> None:
+    sys_flag = body.compression_bits(compression)
+    plain = [bytes([number]) * (number << 12) for number in range(1, 32)]
+    stored = [body.compress(each, compression) for each in plain]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(8):
+            assert list(pool.map(lambda each: body.decompress(each, sys_flag), stored)) == plain
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
@@ -163,7 +194,7 @@ def test_a_bomb_stops_at_the_limit(bomb, sys_flag: int) -> None:
 
 
 def test_a_missing_codec_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    hide_lz4(monkeypatch)
     with pytest.raises(MissingCodecError) as caught:
         body.decompress(b"x", 0x101)
     assert caught.value.hint == "pip install lz4"
