@@ -117,11 +117,17 @@ def _standard(text: str) -> Any:
     return document if opened <= DEPTH_LIMIT or _depth(document) <= DEPTH_LIMIT else _OTHER
 
 
-def _number(token: str) -> int | float:
+def _integer(token: str) -> int:
     if len(token) > _NUMBER_DIGITS:
         raise FormatError(f"JSON: number of {len(token)} digits")
+    return int(token)
+
+
+def _number(token: str) -> int | float:
     if token.lstrip("-").isdigit():
-        return int(token)
+        return _integer(token)
+    if len(token) > _NUMBER_DIGITS:
+        raise FormatError(f"JSON: number of {len(token)} digits")
     if math.isinf(value := float(token)):
         raise FormatError(f"JSON: {token} is out of range")
     return value
@@ -131,7 +137,7 @@ def _no_number(token: str) -> Any:
     raise FormatError(f"JSON: {token} is not a number")
 
 
-_DECODER = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_number, parse_constant=_no_number)
 
 
 def _depth(document: Any) -> int:

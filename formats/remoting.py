@@ -13,10 +13,10 @@ Source: RemotingCommand#headerEncode, #decode, RocketMQSerializable, NettyDecode
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from json.encoder import encode_basestring
 from typing import Any
 
 from rmqtool.errors import FormatError
@@ -84,8 +84,7 @@ LANGUAGES = (
 )  # fmt: skip
 """By the byte of a ROCKETMQ header."""
 _OTHER = "OTHER"
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_TEXT = frozenset({str})
 
 
 @dataclass(slots=True)
@@ -105,7 +104,7 @@ class Command:
     version: int = 0
     language: str = "PYTHON"
     header_type: int = JSON
-    pieces: Sequence[memoryview] = ()
+    pieces: Sequence[bytes | memoryview] = ()
 
     @property
     def body_size(self) -> int:
@@ -166,14 +165,16 @@ def encode_header(command: Command) -> bytes:
 
 def _encode_json(command: Command) -> bytes:
     """Fields in the order of RemotingCommand's, as fastjson writes them."""
-    header: dict[str, Any] = {"code": command.code}
+    fields, remark, quoted = "", "", encode_basestring
     if command.fields:
-        header["extFields"] = command.fields
-    header |= {"flag": command.flag, "language": command.language, "opaque": command.opaque}
+        items = [f"{quoted(name)}:{quoted(value)}" for name, value in command.fields.items()]
+        fields = f'"extFields":{{{",".join(items)}}},'
     if command.remark is not None:
-        header["remark"] = command.remark
-    header |= {"serializeTypeCurrentRPC": "JSON", "version": command.version}
-    return java_utf8_encode(_ENCODER.encode(header))
+        remark = f'"remark":{quoted(command.remark)},'
+    return java_utf8_encode(
+        f'{{"code":{command.code:d},{fields}"flag":{command.flag},"language":{quoted(command.language)},'
+        f'"opaque":{command.opaque},{remark}"serializeTypeCurrentRPC":"JSON","version":{command.version}}}'
+    )
 
 
 def _encode_rocketmq(command: Command) -> bytes:
@@ -217,10 +218,12 @@ def _decode_json(data: bytes) -> Command:
         found = {}
     if not isinstance(found, dict):
         raise FormatError("remoting header: extFields is not an object")
+    if not _TEXT.issuperset(map(type, (*found, *found.values()))):
+        found = {str(name): _text(value) for name, value in found.items() if value is not None}
     remark, language = header.get("remark"), header.get("language")
     return Command(
         _int_of(header, "code", None),
-        {str(name): _text(value) for name, value in found.items() if value is not None},
+        found,
         opaque=_int_of(header, "opaque", None),
         flag=_int_of(header, "flag", 0),
         remark=remark if isinstance(remark, str) else None,

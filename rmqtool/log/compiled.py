@@ -31,7 +31,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -57,11 +57,32 @@ _loading = Lock()
 
 
 class Kernel:
-    """A compiled function of arrays, integers and tuples of these, which returns an integer or nothing."""
+    """A compiled function of arrays, integers and tuples of these, which returns an integer or nothing.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Args:
+        function: what is compiled.
+        last: its last arguments, if every call has the same.
+        codes: its machine code by the types of all arguments.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        last: tuple[Any, ...] = (),
+        codes: dict[tuple[object, ...], _Code] | None = None,
+    ) -> None:
+        kinds: list[object] = []
+        words: list[int] = []
+        _describe(last, kinds, words)
         self.function = function
-        self._codes: dict[tuple[object, ...], _Code] = {}
+        self._last, self._last_kinds = last, tuple(kinds)
+        self._last_words = struct.pack(f"{len(words)}q", *words)
+        self._codes = {} if codes is None else codes
+        self._calls: dict[tuple[object, ...], _Call] = {}
+
+    def bound(self, *last: Any) -> Kernel:
+        """The kernel with its last arguments fixed: a call looks only at the others."""
+        return Kernel(self.function, (*last, *self._last), self._codes)
 
     def __call__(self, *arguments: Any) -> int:
         """Run it; 0 if it returns nothing. Raise RuntimeError if it ends with an exception."""
@@ -69,19 +90,28 @@ class Kernel:
         words: list[int] = []
         _describe(arguments, kinds, words)
         key = tuple(kinds)
-        code = self._codes.get(key) or self._code(key, arguments, len(words))
+        run, pack = self._calls.get(key) or self._call(key, arguments, len(words))
         result = ctypes.c_int64()
-        status = code.run(code.pack(*words), ctypes.byref(result))
+        status = run(pack(*words) + self._last_words, ctypes.byref(result))
         if status:
             raise RuntimeError(f"{self.function.__qualname__} ended with the status {status}")
         return result.value
 
-    def _code(self, key: tuple[object, ...], arguments: tuple[Any, ...], words: int) -> _Code:
-        """The code for arguments of these types, which have `words` words, loaded or compiled."""
+    def _call(self, key: tuple[object, ...], arguments: tuple[Any, ...], words: int) -> _Call:
+        """How arguments of these types, which have `words` words, are passed to the code for them."""
+        whole = (*key, *self._last_kinds)
         with _loading:
-            if key not in self._codes:
-                self._codes[key] = _Code(self.function, key, arguments, words)
-            return self._codes[key]
+            if whole not in self._codes:
+                self._codes[whole] = _Code(self.function, whole, (*arguments, *self._last))
+            self._calls[key] = _Call(self._codes[whole].run, struct.Struct(f"{words}q").pack)
+            return self._calls[key]
+
+
+class _Call(NamedTuple):
+    """The machine code, and what packs the words of the arguments that are not fixed."""
+
+    run: Any
+    pack: Callable[..., bytes]
 
 
 class Inlined:
@@ -122,9 +152,8 @@ class _Code:
     """The machine code of one kernel for one choice of types."""
 
     def __init__(
-        self, function: Callable[..., Any], key: tuple[object, ...], arguments: tuple[Any, ...], words: int
+        self, function: Callable[..., Any], key: tuple[object, ...], arguments: tuple[Any, ...]
     ) -> None:
-        self.pack = struct.Struct(f"{words}q").pack
         identity = "\n".join([function.__module__, function.__qualname__, _text(key), *_machine()])
         symbol = f"kernel_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
         # a kernel of another package is not covered by the hash that names the folder

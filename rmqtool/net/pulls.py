@@ -6,7 +6,7 @@ Source: PullMessageProcessor#processRequest, DefaultPullMessageResultHandler, Pu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from rmqtool.errors import FilterError, UsageError
@@ -186,9 +186,9 @@ def _usual(context: Context, view: View, queue: ServedQueue, window: Window, pul
     )  # fmt: skip
     if found is None:
         return None
-    count, pieces = found
+    count, records = found
     context.counters.messages[pull.topic] += count
-    return Outcome(_found(pull, pull.offset + count, window, pieces))
+    return Outcome(_found(pull, pull.offset + count, window, [records]))
 
 
 def _without_records(pull: Pull, result: GetMessageResult) -> Outcome:
@@ -260,7 +260,7 @@ def _with_records(
 
 
 def _found(
-    pull: Pull, following: int, window: GetMessageResult | Window, pieces: list[memoryview]
+    pull: Pull, following: int, window: GetMessageResult | Window, pieces: Sequence[bytes | memoryview]
 ) -> Command:
     answer = _answer(pull, Response.SUCCESS, following, window, str(GetMessageStatus.FOUND))
     answer.pieces = pieces

@@ -33,6 +33,7 @@ _POLL_SHARE = 10  # a look that takes long is made seldom: it may take a tenth o
 _DUE_S = 0.1
 _HOUSEKEEPING_S = 1.0
 _SAVE_S = 5.0
+_ARRIVING_BYTES = 64 << 10  # read at once
 VIP_DISTANCE = 2
 """So far below its port a broker listens too."""
 
@@ -99,6 +100,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.pending_bytes = 0
         self.unsent_bytes = 0
+        self.arriving = memoryview(bytearray(_ARRIVING_BYTES))
         self._open_view = open_view
         self._is_local = view.store.is_local
         self._other_view: View | None = None
@@ -354,7 +356,7 @@ def peer_of(pull: Pull) -> Connection:
     return pull.peer
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     def __init__(self, server: Server, named_port: int | None = None) -> None:
@@ -372,7 +374,7 @@ class Connection(asyncio.Protocol):
         self.address = self.local_address = ""
         self.is_closed = False
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
@@ -390,14 +392,18 @@ class Connection(asyncio.Protocol):
         self.address = _address(transport.get_extra_info("peername"))
         self.local_address = _address(transport.get_extra_info("sockname"), self._named_port)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See asyncio. What comes is taken out at once, so all connections share one buffer."""
+        return self._server.arriving
+
+    def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
         self._received = time.monotonic()
-        self._server.context.counters.bytes_received += len(data)
-        self._handle(data)
+        self._server.context.counters.bytes_received += nbytes
+        self._handle(self._server.arriving[:nbytes])
         self._note_unsent()
 
-    def _handle(self, data: bytes) -> None:
+    def _handle(self, data: bytes | memoryview) -> None:
         """Handle the requests that have come, as long as their answers are taken."""
         if self._is_handling or self.is_closed:
             return

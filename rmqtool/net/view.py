@@ -65,7 +65,7 @@ class View:
 
     def _set_store(self, store: Store) -> None:
         self.store = store
-        self.log = LogReader(store.layout, self._open_files)
+        self.log = LogReader(store.layout, self._open_files, keeps=not self.live)
         self._queues: dict[tuple[str, int], ServedQueue] = {}
         self.topic_document, self.topics = _topics(store, self._note)
 

@@ -17,18 +17,19 @@ from rmqtool.log.frame_kernel import (
     same,
     version_of,
 )
-from rmqtool.log.intrinsics import i32, i64
+from rmqtool.log.intrinsics import address_of, i32, i64
+from rmqtool.log.store_intrinsics import copy_in
 
 
 @compiled
 def sound_records(
     units: Any, data: Any, base: int, topic: Any, queue_id: int, queue_offset: int, version_max: int,
-    most_bytes: int, unit_size: int, runs: Any, checks: Checks, tables: Any, n: Numbers,
+    most_bytes: int, unit_size: int, counts: Any, out: Any, checks: Checks, tables: Any, n: Numbers,
 ) -> int:  # fmt: skip
-    """Return how many of the units are answered: the first ones, whose records have at most `most_bytes`.
+    """Copy the records of the first units, of at most `most_bytes`, to `out`; return their bytes.
 
-    At least one is, whatever its size. 0 if a record that belongs to the answer does not lie in `data` after
-    the record before it, or is not a sound record of this topic, queue and version.
+    At least one is copied, whatever its size. 0 if a record that belongs to the answer does not lie in `data`
+    after the record before it, is not a sound record of this topic, queue and version, or has no room.
 
     Args:
         units: whole units, uint8; the first has the queue offset `queue_offset`.
@@ -40,14 +41,13 @@ def sound_records(
         version_max: the highest record version that is accepted.
         most_bytes: of all records together.
         unit_size: bytes of a unit.
-        runs: int64 of shape (units + 1, 2): gets the ranges of `data` that make up the answer, and then -1.
-            Records without bytes between them are one range.
+        counts: int64 of shape (1,): gets the number of records.
+        out: uint8: gets the records, one after the other.
         checks: which checks are made.
         tables: for the CRC.
         n: the numbers of the format.
     """
     count = 0
-    run = -1
     end = 0
     taken = 0
     for k in range(len(units) // unit_size):
@@ -74,12 +74,11 @@ def sound_records(
         # As in other scans, a record that may have lost its last bytes is looked at more closely.
         if ends_in_zero(data, i + total, topic_bytes, properties):
             return 0
-        if run < 0 or i != end:
-            run += 1
-            runs[run, 0] = i
+        if total > len(out) - taken:
+            return 0
+        copy_in(out, taken, address_of(data, i), total)
         end = i + total
-        runs[run, 1] = end
         taken += total
         count += 1
-    runs[run + 1, 0] = -1
-    return count
+    counts[0] = count
+    return taken

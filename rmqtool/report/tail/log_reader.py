@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from rmqtool.storage.open_files import OpenFiles
 
 _SPAN_BYTES = 4 << 20  # most that is read at once, but for a longer record
 _REFRESH_S = 0.02
+_KEPT_SPANS = 8
+_AHEAD_BYTES = 512 << 10
 _GAP_BYTES = 32 << 10  # bytes between two records that are cheaper to read than to pass over
 
 
@@ -27,11 +30,25 @@ class RecordRef(NamedTuple):
     size: int
 
 
-class LogReader:
-    """Reads records; `refresh` looks for files that were made or deleted since."""
+class Span(NamedTuple):
+    """Bytes of one file, which may be anything, and the physical offset of the first."""
 
-    def __init__(self, layout: StoreLayout, open_files: OpenFiles) -> None:
+    start: int
+    data: bytes
+
+
+class LogReader:
+    """Reads records; `refresh` looks for files that were made or deleted since.
+
+    Args:
+        layout: of the store.
+        open_files: reads its files.
+        keeps: the bytes of the log stay as they are, so the last spans are kept, and read ahead.
+    """
+
+    def __init__(self, layout: StoreLayout, open_files: OpenFiles, *, keeps: bool = False) -> None:
         self.layout = layout
+        self._kept: deque[Span] = deque(maxlen=_KEPT_SPANS if keeps else 0)
         self._open_files = open_files
         self._names: dict[int, str] = {}
         self._refreshed = 0.0
@@ -100,15 +117,30 @@ class LogReader:
             yield from self._span(file, places[first:last])
             first = last
 
-    def span(self, physical_offset: int, length: int) -> bytes | None:
-        """Bytes of one file, which may be anything; None where no file holds them, or they cannot be read."""
-        file = file_with(self.files, self._starts, physical_offset, physical_offset + length)
+    def span(self, physical_offset: int, length: int) -> Span | None:
+        """Bytes that hold [physical_offset, physical_offset + length), and may hold more.
+
+        Queues whose records lie among each other are pulled in turn: where a span that is kept ends, the next
+        one is read ahead for all of them. None where no file holds the bytes, or they cannot be read.
+        """
+        stop, follows = physical_offset + length, False
+        for span in self._kept:
+            if span.start <= physical_offset <= (end := span.start + len(span.data)):
+                if stop <= end:
+                    return span
+                follows = True
+        file = file_with(self.files, self._starts, physical_offset, stop)
         if file is None:
             return None
+        if follows:
+            stop = min(max(stop, physical_offset + _AHEAD_BYTES), file.end)
+        at = physical_offset - file.file_from_offset
         try:
-            return self._open_files.read_listed(file.path, physical_offset - file.file_from_offset, length)
+            data = self._open_files.read_listed(file.path, at, stop - physical_offset)
         except UnreadableError:
             return None
+        self._kept.appendleft(Span(physical_offset, data))
+        return Span(physical_offset, data)
 
     def _file_or_new(self, place: RecordRef) -> StoreFile | None:
         if not form.MIN_RECORD_SIZE <= place.size <= form.RECORD_SIZE_MAX or place.physical_offset < 0:

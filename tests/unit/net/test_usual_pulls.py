@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index import Shape
-from rmqtool.formats.message import MAGIC_V2
+from rmqtool.formats.message import HEADS, MAGIC_V2
 from rmqtool.formats.remoting import Command
 from rmqtool.formats.remoting_codes import Request, Response
 from rmqtool.net.context import Context, transfer_limits
@@ -132,3 +132,28 @@ def test_misplaced_units_and_records_of_version_2(tmp_path: Path) -> None:
             opened.seek(0)
             opened.write(b"".join(units))
     compare(path, least=20)
+
+
+def test_bytes_of_a_live_store_are_not_kept(tmp_path: Path) -> None:
+    """What is answered is what the file holds now: a recovery may have cut the log and filled it again."""
+    path = tmp_path / "store"
+    write_whole(path, keyed(40, topic="T"), log_file_size=1 << 20, shape=Shape(500, 2000))
+    whole = WholeAnswer()
+    whole.load()
+    view = View(lambda: Store.open(path), live=True)
+    log = next(path.glob("commitlog/0*"))
+    try:
+        queue = view.queue("T", 0)
+        assert queue is not None and isinstance(queue.queue, ConsumeQueue)
+
+        def answer() -> tuple[int, memoryview] | None:
+            return whole.answer(view.log, queue.queue, "T", 0, 0, 8, most_bytes=1 << 20, version_1=False)
+
+        found = answer()
+        assert found is not None and found[0] == 8
+        with log.open("r+b") as opened:
+            opened.seek(HEADS[0].offsets["queue_offset"])
+            opened.write(b"\1")
+        assert answer() is None
+    finally:
+        view.close()
