@@ -104,8 +104,8 @@ def dump(
     needs the full topic name: --what index --topic TopicTest --key ID.
 
     A batch record (BatchCQ) is one row, with the keys, tags and properties of the record, and a body that
-    holds its messages packed. The field system lists these messages: --fields system --format jsonl. A note
-    on standard error says how many batch records and messages there were.
+    holds its messages packed. With --json, system.messages of its row has each of these messages. A note on
+    standard error says how many batch records and messages there were.
 
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
     and bodies that cannot be decompressed (CL14) are detected unless --fields leaves out status. A torn

@@ -134,18 +134,18 @@ def note_selection(
         found = f"{counted(batches.records, 'batch record')} (BatchCQ)"
         verb = "holds" if batches.records == 1 else "hold"
         holds = f"{verb} {counted(batches.messages, 'message')}"
-        shows = "rmqtool dump --fields system --format jsonl shows"
+        shows = "in the rows of rmqtool dump --json, system.messages has"
         if is_query:
             first, *others = sorted(batches.topics)
             which = f"{len(batches.topics)} topics, such as" if others else "topic"
             writer.note(
                 f"rmqtool: the query read {found} of {which} {shortened(first)}, which {holds}; if its result"
-                f" includes them, each counts as one row; {shows} the messages singly"
+                f" includes them, each counts as one row; {shows} each of the messages"
             )
             return
         writer.note(
             f"rmqtool: {found} {holds}: each counts as one, has its own keys, tags and properties, and a body"
-            f" of packed messages; {shows} them singly"
+            f" of packed messages; {shows} each of them"
         )
         return
     if not (selection.keys or selection.tags or selection.filter):
