@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rmqtool.output import Output
     from rmqtool.read.store import Store
+    from rmqtool.report.bundle.archive import Bundle
     from rmqtool.report.bundle.parts import Part
     from rmqtool.report.bundle.redaction import Redaction
 
@@ -30,12 +31,22 @@ OutputFile = Annotated[
     ),
 ]
 
+Added = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="FILE",
+        help="Add this text file, such as a log of the broker (repeatable).",
+    ),
+]
+
 
 @with_groups
 def bundle(
     *,
     store: options.StoreOptions,
     output: OutputFile,
+    added: Added = None,
     redact: options.Redact = False,
     scan: Annotated[options.ScanOptions, Only("jobs"), Before("output")],
     shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
@@ -49,6 +60,10 @@ def bundle(
     it. The command reads what doctor reads, and packs at most 64 MiB; the files state what was left out.
     Secrets in broker.conf are left out.
 
+    --with adds a text file as added/1.txt, the next one as added/2.txt: of more than 4 MiB the first MiB and
+    the last three. It goes in as it is, bodies that a line shows too; with --redact only the names described
+    below are replaced, and the name of the file is left out. Read it before you send the archive.
+
     --redact replaces names with pseudonyms: redacted-topic-1, redacted-group-2, redacted-key-3. A name has
     the same pseudonym everywhere in the archive, so the archive still shows what belongs together. Built-in
     topics, groups and properties keep their names, but names of brokers, clusters and groups in the name of a
@@ -58,10 +73,12 @@ def bundle(
     brokers, hosts and folders, and keys, tags and message ids of the records in records.jsonl. Bodies, and
     keys of other records, are not searched for.
 
-    Exits with 2 for a usage error; 3 when the store cannot be read at all, or the archive cannot be
-    written; 4 when the file of --output, or that of the names, exists or would lie in the store. Damage of
-    the store is not an error: the archive describes it.
+    Exits with 2 for a usage error; 3 when the store or a file of --with cannot be read at all, or the
+    archive cannot be written; 4 when the file of --output, or that of the names, exists or would lie in the
+    store. Damage of the store is not an error: the archive describes it.
     """
+    from itertools import chain
+
     from rmqtool.report.bundle.archive import check_suffix, names_file, packed
     from rmqtool.report.bundle.redaction import Redaction
     from rmqtool.report.export.new_file import check_new
@@ -73,33 +90,52 @@ def bundle(
     names = path.with_name(names_file(path.name)) if redact else None
     if names is not None:
         check_new(names)
+    more = list(_added(added or (), redact=redact))
     writer = shown.writer()
     redaction = Redaction(forms=(escape, shortened)) if redact else None
     store = store.absolute() if redact else store
     with store.open(quiet=shown.quiet) as opened:
         keep_out(opened.layout, path, "the archive", location=opened.location.path)
-        made = packed(_parts(opened, redaction, scan.jobs, writer), path.name, redaction)
+        made = packed(chain(_parts(opened, redaction, scan.jobs, writer), more), path.name, redaction)
     if names is not None and redaction is not None:
         _write_names(names, redaction)
     size = _write_archive(path, made.data, names)
+    _show(writer, path, size, made, redaction, names)
+    return EXIT_OK
+
+
+def _show(
+    writer: Output, path: Path, size: int, made: Bundle, redaction: Redaction | None, names: Path | None
+) -> None:
+    """Write what the archive holds."""
+    from rmqtool.report.bundle.parts import ADDED
+
     rows = [{"name": name, "bytes": count, "about": about} for name, count, about in made.files]
+    has_added = any(name.startswith(ADDED) for name, _, _ in made.files)
     writer.write_object(
         {
             "output": str(path),
             "bytes": size,
-            "redacted": redact,
+            "redacted": redaction is not None,
             "names": None if names is None else str(names),
             "names_left": dict(made.left),
             "files": rows,
         },
         [
             f"archive      {path}, {size} bytes",
-            *_redacted_lines(redaction, names, made.left),
+            *_redacted_lines(redaction, names, made.left, has_added=has_added),
             *_file_lines(rows),
             "read README.txt in it before you send it",
         ],
     )
-    return EXIT_OK
+
+
+def _added(files: Sequence[str], *, redact: bool) -> Iterator[Part]:
+    """Yield the files of --with."""
+    from rmqtool.report.bundle import parts
+
+    for number, file in enumerate(files, 1):
+        yield parts.added(options.local_file(file, "--with"), number, redact=redact)
 
 
 def _write_archive(path: Path, data: bytes, names: Path | None) -> int:
@@ -124,17 +160,19 @@ def _write_names(path: Path, redaction: Redaction) -> None:
     disk.sync_folder(path.parent)
 
 
-def _redacted_lines(redaction: Redaction | None, names: Path | None, left: Mapping[str, str]) -> list[str]:
+def _redacted_lines(
+    redaction: Redaction | None, names: Path | None, left: Mapping[str, str], *, has_added: bool
+) -> list[str]:
     if redaction is None:
         return ["redacted     no: it has names of topics, groups and hosts, and keys"]
     return [
         "redacted     yes",
         f"names        {names}: keep it, and do not send it",
-        *_checked(redaction, left),
+        *_checked(redaction, left, _SEARCHED + _ADDED * has_added),
     ]
 
 
-def _checked(redaction: Redaction, left: Mapping[str, str]) -> list[str]:
+def _checked(redaction: Redaction, left: Mapping[str, str], searched: str) -> list[str]:
     """Return what a search for the names in the finished archive has found, and which names these are."""
     from textwrap import wrap
 
@@ -143,7 +181,7 @@ def _checked(redaction: Redaction, left: Mapping[str, str]) -> list[str]:
     if left:
         missing = f"{count - len(left)} of {counted(count, 'name')} are not"
     return [
-        *wrap(f"checked      {missing} in the archive: {_SEARCHED}", _WIDTH, subsequent_indent=" " * 13),
+        *wrap(f"checked      {missing} in the archive: {searched}", _WIDTH, subsequent_indent=" " * 13),
         *(f"             {path} has the word {shortened(escape(name))}: see whether it is the name"
           for name, path in left.items()),
     ]  # fmt: skip
@@ -180,6 +218,7 @@ _SEARCHED = (
     "those of topics, groups, brokers, hosts and folders, and keys, tags and message ids of the records in"
     " records.jsonl. Bodies, and keys of other records, were not searched for."
 )
+_ADDED = " Files of added/ may have such, and names that the store no longer has: read them."
 
 
 def _parts(store: Store, redaction: Redaction | None, jobs: int, writer: Output) -> Iterator[Part]:

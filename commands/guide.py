@@ -144,6 +144,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "bundle": (
         ("Write an archive to attach to a bug report", "rmqtool bundle STORE --output bundle.tar.gz"),
         ("Replace all names with pseudonyms", "rmqtool bundle STORE --output bundle.tar.zst --redact"),
+        ("Add the broker's log of its start",
+         "rmqtool bundle STORE --with store.log --output bundle.tar.gz"),
         ("Include the broker's configuration",
          "rmqtool bundle STORE --broker-conf broker.conf --output bundle.tar.gz"),
     ),

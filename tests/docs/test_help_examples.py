@@ -85,6 +85,7 @@ def operator(cases: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.rmtree(folder / "linked")
     assert run(f"rmqtool export {store} --topic orders --output {folder}/messages.parquet") == EXIT_OK
     (folder / "broker.conf").write_text("brokerName=broker-a\nfileReservedTime=48\n")
+    (folder / "store.log").write_text("INFO main - load STORE/consumequeue/orders/0 OK\n")
     return folder
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
-from rmqtool.report.bundle.parts import Part
+from rmqtool.report.bundle.parts import ADDED, Part
 from rmqtool.report.bundle.redaction import Redaction
 
 BYTES_MAX: Final = 64 << 20
@@ -29,7 +29,7 @@ Support archive of a RocketMQ store, made by rmqtool bundle.
 It has plain text and JSON only: read it before you send it. It has no bytes of
 message bodies. Files of config/ have the values of those of the store, but are
 written again: spaces and line ends differ.
-{names}
+{names}{added}
 {files}
 """
 _PLAIN: Final = """\
@@ -43,6 +43,17 @@ pseudonym everywhere. Values of properties are left out. Built-in topics, groups
 and properties keep their names, but for the names of brokers, clusters and
 groups in names of topics. The names are in a file next to the archive, which
 stays with whoever made it.
+"""
+
+_ADDED_PLAIN: Final = f"""
+The files of {ADDED} were added by whoever made it, and are as they were: they
+may have text of message bodies too.
+"""
+_ADDED_REDACTED: Final = f"""
+The files of {ADDED} were added by whoever made it. Replaced in them are
+addresses, message ids, and the names that the other files have. Nothing else
+is: they may have keys and tags of other messages, names that the store no
+longer has, and text of message bodies.
 """
 
 
@@ -103,7 +114,12 @@ def packed(parts: Iterable[Part], name: str, redaction: Redaction | None) -> Bun
         for path, data, _ in files:
             left |= dict.fromkeys(redaction.left_in(f"{path}\n{data.decode()}"), path)
     lines = "\n".join(line for path, data, about in files for line in _listed(path, len(data), about))
-    readme = _README.format(names=_PLAIN if redaction is None else _REDACTED, files=lines)
+    has_added = any(path.startswith(ADDED) for path, _, _ in files)
+    readme = _README.format(
+        names=_PLAIN if redaction is None else _REDACTED,
+        added="" if not has_added else _ADDED_PLAIN if redaction is None else _ADDED_REDACTED,
+        files=lines,
+    )
     files.insert(0, ("README.txt", readme.encode(), "what this archive holds"))
     tar = io.BytesIO()
     now = int(time.time())

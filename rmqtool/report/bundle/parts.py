@@ -1,7 +1,8 @@
 """The parts of a support archive: names of files, and what they hold, as values of JSON or text.
 
 Every part is bounded, and says where something was left out. No part has bytes of a message body: records
-are shown by their other fields, and what is decoded from bodies is left out.
+are shown by their other fields, and what is decoded from bodies is left out. Only a file that a user adds may
+have text of one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqtool import __version__
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD, OFFSETS_SET_BACK
 from rmqtool.formats.properties import NAMES_OF_BROKERS
@@ -33,6 +34,7 @@ from rmqtool.report.bundle.redaction import HARMLESS, KNOWN_WORDS, NAMES_IN, OF_
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import reading
 from rmqtool.storage.out_of_reach import NOT_A_FILE
 from rmqtool.storage.storage import disk_bytes
 
@@ -40,11 +42,15 @@ FILES_MAX: Final = 20_000
 _CONFIG_BYTES: Final = 8 << 20
 _LOG_FILES_MAX: Final = 200
 _QUEUES_MAX: Final = 2_000
+_ADDED_HEAD: Final = 1 << 20
+_ADDED_TAIL: Final = 3 << 20
 _LAST_RECORDS: Final = 20
 _LAST_BYTES: Final = 1 << 20
 _OTHERS_MAX: Final = 200
 _DAMAGED_MAX: Final = 20
 _FIRST: Final = "first of file"
+ADDED: Final = "added/"
+"""Where the files lie that a user adds."""
 _FROM_BODY: Final = ("body", "stored_body", "body_encoding", "system")
 _HIDDEN: Final = ("offset_msg_id", "properties_base64", "body_crc")
 """Columns that hold addresses and names in other forms, or by which a body could be guessed."""
@@ -353,3 +359,34 @@ def host() -> Part:
         except OSError:
             facts[name] = None
     return Part("host.json", "the machine on which rmqtool ran", facts)
+
+
+def added(path: Path, number: int, *, redact: bool) -> Part:
+    """A text file that a user adds, such as a log of the broker: of a large one its first and last lines.
+
+    With `redact` its name is left out: no rule knows what is a name in it.
+
+    Raises:
+        UnreadableError: it cannot be read, or is not a plain file.
+        InputError: it is not text.
+    """
+    try:
+        with reading(path) as file:
+            size = file.size
+            if size <= _ADDED_HEAD + _ADDED_TAIL:
+                pieces = [file.read(0, size)]
+            else:
+                pieces = [file.read(0, _ADDED_HEAD), file.read(size - _ADDED_TAIL, _ADDED_TAIL)]
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    if any(b"\0" in piece for piece in pieces):
+        raise InputError("this is not a text file", path=path, hint="unpack a compressed log first")
+    about = f"{size} bytes" if redact else f"{path.name}, {size} bytes"
+    if len(pieces) > 1:
+        # At ends of lines: half a name is not replaced.
+        pieces = [pieces[0][: pieces[0].rfind(b"\n") + 1], pieces[1].partition(b"\n")[2]]
+        left_out = size - sum(map(len, pieces))
+        pieces.insert(1, f"(left out: {left_out} bytes)\n".encode())
+        about += f", without {left_out} in the middle"
+    text = b"".join(pieces).decode("utf-8", "replace").removesuffix("\n")
+    return Part(f"{ADDED}{number}.txt", f"a file that was added: {about}", text)

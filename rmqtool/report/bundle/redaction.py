@@ -45,6 +45,8 @@ _START: Final = pattern(rf"[{_OF_NAMES}]+|.", re.DOTALL)
 """How a name begins: its first word, or a character that no word has."""
 _IPV4: Final = pattern(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _IPV6: Final = pattern(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?\]")
+_IPV6_ALONE: Final = pattern(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}(?!\w)(?:%\w+)?")
+"""As Java writes it into logs, all eight groups."""
 _OFFSET_ID: Final = pattern(r"(?<![0-9A-Za-z])(?:[0-9A-F]{32}|[0-9A-F]{56})(?![0-9A-Za-z])")
 NAMES_IN: Final = (
     "topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json", "delayOffset.json",
@@ -138,7 +140,7 @@ class Redaction:
     def text(self, text: str) -> str:
         """A text with all names, addresses and message ids replaced."""
         text = self._without_names(_QUOTING.sub("JSON: it cannot be parsed", text))
-        for addresses in (_IPV4, _IPV6):
+        for addresses in (_IPV4, _IPV6, _IPV6_ALONE):
             text = addresses.sub(lambda match: self._pseudonym("host", match[0]), text)
         return _OFFSET_ID.sub(lambda match: self._pseudonym("id", match[0]), text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import io
 import json
@@ -266,6 +267,57 @@ def test_the_finished_archive_is_searched_for_the_names(
     assert b"@verdict" not in files["config/consumerOffset.json"]
     found, _ = bundle(path, "--redact", name="c.tgz")
     assert "             doctor.json has the word verdict: see whether it is the name\n" in found.out.decode()
+
+
+def test_a_log_goes_in_with_the_names_replaced(
+    bundle: Bundle, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Text of bodies stays, and README.txt and the command say so; a large file loses its middle."""
+    path = store_copy("ok_540_clean")
+    log, long = tmp_path / "acme-store.log", tmp_path / "long.log"
+    lines = [f"INFO load {path}/consumequeue/pubTopicOne/0 OK", "WARN pubTopicOne@pub_group_one from"
+             " /10.9.8.7:1234, 0:0:0:0:0:0:0:1:10911, at 2026-11-21 17:15:47: body ZqBody"]  # fmt: skip
+    log.write_text("\n".join(lines) + "\n")
+    long.write_bytes(b"first\n" + b"pubTopicOne %8d\n" * 300_000 % tuple(range(300_000)) + b"last")
+    found, files = bundle(path, "--with", log, "--with", long, "--redact", name="a.tgz")
+    known = {name: key for key, name in json.loads((tmp_path / "a.names.json").read_bytes()).items()}
+    topic, group = known["pubTopicOne"], known["pub_group_one"]
+    assert files["added/1.txt"].decode() == (
+        f"INFO load {known[str(path)]}/consumequeue/{topic}/0 OK\nWARN {topic}@{group} from"
+        f" /{known['10.9.8.7']}:1234, {known['0:0:0:0:0:0:0:1']}:10911, at 2026-11-21 17:15:47: body ZqBody\n"
+    )
+    large = files["added/2.txt"].decode().splitlines()
+    (gap,) = [number for number, line in enumerate(large) if line.startswith("(left out: ")]
+    left_out = int(large[gap].split()[2])
+    assert large[0] == "first" and large[-1] == "last" and left_out < 3 << 20
+    assert all(re.fullmatch(rf"{topic} [ \d]{{8}}", line) for line in (*large[1:gap], *large[gap + 1 : -1]))
+    readme = files["README.txt"].decode()
+    assert "added/1.txt" in readme and "and text of message bodies" in readme and "acme" not in readme
+    assert max(map(len, readme.splitlines())) <= 80  # noqa: PLR2004
+    assert b"Files of added/ may have such" in found.out and b"none of" in found.out
+    _, files = bundle(path, "--with", log, name="b.tgz")
+    assert files["added/1.txt"] == log.read_bytes() and b"acme-store.log" in files["README.txt"]
+    assert "were added" not in bundle(path, name="c.tgz")[1]["README.txt"].decode()
+
+
+@pytest.mark.parametrize("kind", ["folder", "missing", "pipe", "gzip"])
+def test_what_is_no_text_file_is_not_added(bundle: Bundle, cases: Library, tmp_path: Path, kind: str) -> None:
+    """One error, and no archive."""
+    path = tmp_path / kind
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "gzip":
+        path.write_bytes(gzip.compress(b"x" * 1000))
+    found, _ = bundle(cases.path("ok_540_clean"), "--with", path)
+    reason = {
+        "folder": f"cannot read {path}: it is not a plain file",
+        "pipe": f"cannot read {path}: it is not a plain file",
+        "missing": f"cannot read {path}: No such file or directory",
+        "gzip": f"this is not a text file: {path}\n  unpack a compressed log first",
+    }[kind]
+    assert (found.code, found.err) == (3, f"rmqtool: {reason}\n") and not (tmp_path / "b.tar.gz").exists()
 
 
 def test_secrets_and_what_is_refused(bundle: Bundle, cases: Library, tmp_path: Path) -> None:
