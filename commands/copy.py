@@ -147,6 +147,8 @@ def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
             "topics": _by_topic(result.topics),
         })  # fmt: skip
         writer.note("rmqtool: queue offsets count from 0; consumer offsets are not copied")
+        for doubt in result.doubts:
+            writer.note(f"rmqtool: {doubt}")
     else:
         why = "only fillers of recover match" if result.fillers else "no message matches"
         if result.refused:

@@ -22,7 +22,7 @@ from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import DEFAULT_DELAYS_MS, SCHEDULE_TOPIC, parse_delay_levels
 from rmqtool.queue.consume_queue import ConsumeQueue
-from rmqtool.times import DAY_MS
+from rmqtool.times import DAY_MS, format_duration
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
@@ -73,6 +73,32 @@ class DelayLevels:
             level > len(DEFAULT_DELAYS_MS) or self.delays_ms[level - 1] != DEFAULT_DELAYS_MS[level - 1]
             for level in self.known
         )
+
+    def doubt(self, level: int, count: int) -> str | None:
+        """A warning that the delivery times of `count` messages may be wrong, made from the level's delay.
+
+        None if the delay is known, or the messages have no delay.
+        """
+        delay_ms = self.delays_ms[min(level, len(self.delays_ms)) - 1] if self.delays_ms else 0
+        if not count or not delay_ms:
+            return None
+        of_level = f"{count} delayed message{'' if count == 1 else 's'} of level {level}"
+        delay = format_duration(delay_ms)
+        if level in self.unclear:
+            others = ", ".join(format_duration(each) for each in self.unclear[level][1:4])
+            return (
+                f"the delivery time of {of_level} is made from the delay that most messages of the level"
+                f" have, {delay}; others have {others}. If that is wrong, name the broker.conf with"
+                " messageDelayLevel (--broker-conf)"
+            )
+        if level not in self.known:
+            also = ", and other levels of this store differ from the defaults" if self.unusual else ""
+            return (
+                f"the delivery time of {of_level} is assumed: no unit shows the delay of the level, so it"
+                f" gets the broker's default delay of {delay}{also}. If that is wrong, name the broker.conf"
+                " with messageDelayLevel (--broker-conf)"
+            )
+        return None
 
 
 class Delays:

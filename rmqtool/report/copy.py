@@ -64,7 +64,7 @@ from rmqtool.message.system_topics import (
 )
 from rmqtool.problems import Finding, finding
 from rmqtool.read.consumer_offsets import consumer_offsets
-from rmqtool.read.delay_levels import delay_levels
+from rmqtool.read.delay_levels import DelayLevels, delay_levels
 from rmqtool.read.known_topics import topic_names
 from rmqtool.read.messages import frame_batches
 from rmqtool.read.reading import FrameBatch
@@ -296,6 +296,7 @@ class CopyResult:
         fillers: fillers of `recover` that were left out.
         profile: version of the new store.
         system_topics: records left out because their topic is the broker's own and was not named, by topic.
+        doubts: warnings about delivery times of delayed messages that are not certain.
         made: whether a store was created: not if a selection matched nothing, or all records were refused.
     """
 
@@ -308,6 +309,7 @@ class CopyResult:
     fillers: int = 0
     profile: str = ""
     system_topics: dict[str, int] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
     made: bool = True
 
     @property
@@ -354,13 +356,14 @@ def copy(
     store.layout.check_forms(log=True)
     profile = profile or store.profile.name
     choice = TopicChoice.of(selection, renames or {}, profile_named(profile))
-    given = {**_sizes(store), **(options or {})}
+    levels = delay_levels(store)
+    given = {**_sizes(store), "delays_ms": levels.delays_ms, **(options or {})}
     limit = given["commit_log_file_size"] - MIN_RECORD_SIZE - BLANK_SIZE
     given["max_message_size"] = max(min(limit, RECORD_SIZE_MAX >> 1), 0)
     examine_new(output, profile_named(profile), given)
     part = _part_of(store, output)
     try:
-        result = _fill(store, part, choice, profile, given, report, progress, refused)
+        result = _fill(store, part, choice, profile, given, levels, report, progress, refused)
         result.system_topics = _system_topics(store, selection, choice)
         if not result.messages and (result.refused or selection != Selection()):
             shutil.rmtree(part)
@@ -473,7 +476,7 @@ def _part_of(store: Store, output: Path) -> Path:
 
 
 def _sizes(store: Store) -> dict[str, Any]:
-    """The file sizes of the old store, its delay levels, and whether it has light queues.
+    """The file sizes of the old store, and whether it has light queues.
 
     The logs of queues are not in files of a commit log: the copy gets a broker's default size.
     """
@@ -487,7 +490,6 @@ def _sizes(store: Store) -> dict[str, Any]:
         "ext_queue_file_size": layout.ext_queue_file_size,
         "index_slots": layout.index_slots,
         "index_entries": layout.index_entries,
-        "delays_ms": delay_levels(store).delays_ms,
         "multi_dispatch": any(topic.startswith(LMQ_PREFIX) for topic, _ in layout.consume_queues),
     }
 
@@ -498,6 +500,7 @@ def _fill(
     choice: TopicChoice,
     profile: str,
     given: dict[str, Any],
+    levels: DelayLevels,
     report: Report,
     progress: Progress | None,
     refused: Callable[[WrongRowError], None],
@@ -525,9 +528,13 @@ def _fill(
     if topics.get(SCHEDULE_TOPIC):
         # With the file, none would count as delivered; recover makes it from the log.
         disk.remove(part / FOLDER / DELAY_OFFSETS)
+    delayed = sorted((queue, count) for (topic, queue), (_, count) in done.queues.items()
+                     if topic == SCHEDULE_TOPIC)  # fmt: skip
+    doubts = (levels.doubt(queue_id + 1, count) for queue_id, count in delayed)
     lost = rows.left_out + damage.lost(store, choice)
     return CopyResult(
-        done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, rows.fillers, profile
+        done.rows, done.bytes, topics, len(done.queues), dict(lost), done.skipped, rows.fillers, profile,
+        doubts=tuple(filter(None, doubts)),
     )  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from rmqtool.queue.extension import Extension
 from rmqtool.queue.units import UnitReader, live
 from rmqtool.read.delay_levels import Delays, is_delay
 from rmqtool.storage.ranges import inside
-from rmqtool.times import format_duration
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.queues import Columns
@@ -116,25 +115,9 @@ class SurveyedDues:
         for (key, level), count in self.made.items():
             made[level] += count if key in keys else 0
         for level, count in sorted(made.items()):
-            delay_ms = levels.delays_ms[min(level, len(levels.delays_ms)) - 1] if levels.delays_ms else 0
-            if not count or not delay_ms:
-                continue
-            of_level = f"{count} delayed message{'' if count == 1 else 's'} of level {level}"
-            delay = format_duration(delay_ms)
-            if level in levels.unclear:
-                others = ", ".join(format_duration(each) for each in levels.unclear[level][1:4])
-                yield (
-                    f"the delivery time of {of_level} is made from the delay that most messages of the level"
-                    f" have, {delay}; others have {others}. If that is wrong, name the broker.conf with"
-                    " messageDelayLevel (--broker-conf)"
-                )
-            elif level not in levels.known:
-                also = ", and other levels of this store differ from the defaults" if levels.unusual else ""
-                yield (
-                    f"the delivery time of {of_level} is assumed: no unit shows the delay of the level, so it"
-                    f" gets the broker's default delay of {delay}{also}. If that is wrong, name the"
-                    " broker.conf with messageDelayLevel (--broker-conf)"
-                )
+            doubt = levels.doubt(level, count)
+            if doubt is not None:
+                yield doubt
 
 
 class KeptDues:

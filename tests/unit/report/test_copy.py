@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shlex
 import shutil
@@ -149,6 +150,25 @@ def test_system_topics_only_by_name(cases: Library, run: Run, tmp_path: Path) ->
     assert kept(copied) == kept(messages(store, Selection(topics=("SCHEDULE_TOPIC_XXXX",))))
     refused = run(store, tmp_path / "half", "--topic", "RMQ_SYS_TRANS_HALF_TOPIC")
     assert (refused.code, (tmp_path / "half").exists()) == (4, False)
+
+
+def test_a_delay_that_no_unit_shows_is_told(
+    store_copy: Callable[[str], Path], run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """As recover tells it, when only the log is left: the copy gets the broker's default."""
+    store = store_copy("ok_540_clean")
+    delayed = ("--topic", "SCHEDULE_TOPIC_XXXX")
+    assert "delivery time" not in run(store, tmp_path / "known", *delayed).err
+    shutil.rmtree(store / "consumequeue")
+    copied = run(store, tmp_path / "new", *delayed)
+    assert main(["recover", str(store), "--json"]) in (0, 1)
+    warnings = json.loads(capfdbinary.readouterr().out)["warnings"]
+    assumed = [each for each in warnings if "is assumed: no unit shows" in each]
+    assert len(assumed) == 4 and copied.err.count("is assumed: no unit shows") == 4  # noqa: PLR2004
+    assert not [each for each in assumed if each not in copied.err]
+    conf = tmp_path / "broker.conf"
+    conf.write_text("messageDelayLevel=1s 5s 10s 1h\n")
+    assert "delivery time" not in run(store, tmp_path / "conf", *delayed, "--broker-conf", str(conf)).err
 
 
 @pytest.mark.parametrize(
