@@ -267,12 +267,14 @@ If a commit log file is missing or has the wrong size, and the slave or a backup
 first: a slave's file has the same name and the same bytes. `recover` can only fill the gap.
 
 Of a file of the log fsck may leave a part, without a name, in lost+found. `rmqtool dump PART`, `export` and
-`copy` read it, and say at which physical offset it begins. To join it with the rest of the log, write it at
-its place into the file that lacks it, here at offset 500000 into the first of 1 MiB, and then run `recover`:
+`copy` read it, and say from which physical offset up to which it reaches. To join it with the rest of the
+log, write it into the file that lacks it: the last one whose name is not above this offset; names are offsets
+too, in steps of the size of a file. `seek` is the offset minus the name. Here a part from 1548576 on goes into
+the second file of 1 MiB. Then run `recover`:
 
 ```text
-truncate -s 1048576 STORE/commitlog/00000000000000000000
-dd if=PART of=STORE/commitlog/00000000000000000000 \
+truncate -s 1048576 STORE/commitlog/00000000000001048576
+dd if=PART of=STORE/commitlog/00000000000001048576 \
     oflag=seek_bytes seek=500000 conv=notrunc
 ```
 

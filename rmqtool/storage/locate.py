@@ -148,7 +148,10 @@ def _announce_fragment(layout: StoreLayout, announce: Announce) -> None:
     for file in layout.commit_log if layout.kind == "commitlog" else ():
         name, start = file.path.name, file.file_from_offset
         if offset_of_name(name) != start and start % file.size:
-            announce(f"{name} is a part of a commit log file; it begins at physical offset {start}")
+            announce(
+                f"{name} is a part of a commit log file, from physical offset {start} up to"
+                f" {start + file.size}; to join it with the rest of a log, see rmqtool help recovery"
+            )
 
 
 def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> StoragePath:
