@@ -578,12 +578,14 @@ def _lost_text(lost: Sequence[Row]) -> str:
 
 def _fates(lost: Sequence[Row]) -> Iterator[str]:
     """Yield what consumers see of lost messages, each part after a semicolon."""
-    filled = sum(
-        row["count"] for row in lost if row["fate"] == "filled" and not is_system_topic(row["topic"] or "")
-    )
+    filled_rows = [row for row in lost if row["fate"] == "filled"]
+    own = sum(row["count"] for row in filled_rows if is_system_topic(row["topic"] or ""))
+    filled = sum(row["count"] for row in filled_rows) - own
     cut, count = sum(row["count"] for row in lost if row["fate"] == "cut"), sum(row["count"] for row in lost)
     if filled:
         instead = "each" if filled == count else f"{filled} of them"
+        if own:
+            instead += f" ({own} of the broker's own topics go to no consumer)"
         yield f"; subscribers to * receive a message tagged RMQTOOL_FILLER instead of {instead}, and should"
         yield " ignore it"
     if cut:

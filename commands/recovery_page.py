@@ -144,9 +144,10 @@ next         rmqtool verify store
 Every valid message stays where it is. Each lost message is replaced by a filler with the same topic, queue
 and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past fillers, and consumers that
 subscribe to tags do not receive them. A consumer that subscribes to `*` receives them and has to ignore
-messages with that tag. Queues and index files that disagree with the log are rebuilt; the others are not
-touched. The CRC of the body does not cover the topic, the queue id and the queue offset of a record. If one
-of these is damaged, `recover` restores it from the record's queue unit and the surrounding records,
+messages with that tag. Fillers of delayed messages, and of places whose messages are unknown, have no tag:
+`verify` does not count them. Queues and index files that disagree with the log are rebuilt; the others are
+not touched. The CRC of the body does not cover the topic, the queue id and the queue offset of a record. If
+one of these is damaged, `recover` restores it from the record's queue unit and the surrounding records,
 provided that these agree; otherwise the record is not changed.
 
 A message whose body is sound stays even if its properties end in zeros, as long as others follow it. Its keys
@@ -162,7 +163,7 @@ broker starts.
 ```console
 $ rmqtool verify store
 checked 4099 records in 4 files ...: sound
-1 filler of recover in 1 topic, for lost messages: rmqtool dump store ...
+1 tagged filler of recover in 1 topic, for lost messages: rmqtool dump ...
 A start of 5.4 loses nothing.
 ```
 
@@ -268,9 +269,9 @@ first: a slave's file has the same name and the same bytes. `recover` can only f
 
 Of a file of the log fsck may leave a part, without a name, in lost+found. `rmqtool dump PART`, `export` and
 `copy` read it, and say from which physical offset up to which it reaches. To join it with the rest of the
-log, write it into the file that lacks it: the last one whose name is not above this offset; names are offsets
-too, in steps of the size of a file. `seek` is the offset minus the name. Here a part from 1548576 on goes into
-the second file of 1 MiB. Then run `recover`:
+log, write it into the file that lacks it: the last one whose name is not above this offset; names are
+offsets too, in steps of the size of a file. `seek` is the offset minus the name. Here a part from 1548576 on
+goes into the second file of 1 MiB. Then run `recover`:
 
 ```text
 truncate -s 1048576 STORE/commitlog/00000000000001048576

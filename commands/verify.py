@@ -329,7 +329,7 @@ def _of_fillers(report: Report, store: options.StoreOptions) -> Iterator[str]:
     if report.fillers:
         count, topics = sum(report.fillers.values()), counted(len(report.fillers), "topic")
         line = store.command("dump", "--tag", TAG, "--fields", FIELDS)
-        yield f"{counted(count, 'filler')} of recover in {topics}, for lost messages: {line}"
+        yield f"{counted(count, 'tagged filler')} of recover in {topics}, for lost messages: {line}"
 
 
 def _went_back(opened: Store, present: Mapping[str, Problem]) -> Iterator[str]:

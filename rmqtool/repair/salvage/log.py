@@ -273,6 +273,9 @@ def _delete(scan: FileScan) -> Action:
 
 def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:
     what = f"{filled.fillers} filler{'s' * (filled.fillers != 1)}" if filled.fillers else "a blank"
+    unknown = sum(not each.count for each in filled.lost[: filled.fillers])
+    if unknown:
+        what += f" ({unknown} of them for unknown messages)"
     if filled.fillers and hole.to_end:
         what += " and a blank"
     return Action(

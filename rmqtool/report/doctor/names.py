@@ -109,7 +109,8 @@ NAMES = {
             "rmqtool recover has written fillers",
             "each stands for a lost message; consumers that subscribe to * receive it",
             f"rmqtool dump STORE --tag {TAG} --fields {FIELDS}: lists them; consumers should ignore messages"
-            " with this tag",
+            " with this tag. Fillers of delayed messages, and of places with unknown messages, have no tag,"
+            " and are not counted",
         ),
         Named(
             "disk_full",

@@ -35,6 +35,7 @@ from rmqtool.formats import config_json, properties
 from rmqtool.formats.filler import FIELDS
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
+from rmqtool.message.system_topics import is_system_topic
 from rmqtool.read.store import Store
 from rmqtool.report.trace import table_fields
 from rmqtool.table import Table
@@ -278,7 +279,9 @@ def test_diff_recognises_the_fillers_of_recover(
     assert f"{_HOLE} to {_HOLE_END}: 20 fillers in A, 20 messages in B" in out
     for each, has_fillers in ((root, True), (intact, False)):
         line = f"for lost messages: rmqtool dump {each} --tag RMQTOOL_FILLER --fields {FIELDS}\n"
-        assert (f"20 fillers of recover in 5 topics, {line}" in run(capfd, "verify", each)[2]) is has_fillers
+        assert (
+            f"20 tagged fillers of recover in 5 topics, {line}" in run(capfd, "verify", each)[2]
+        ) is has_fillers
         text = " ".join(run(capfd, "doctor", each, "--no-host")[1].split())
         assert ("fillers: 20 fillers of rmqtool recover in 5 topics" in text) is has_fillers
     assert "two different records" not in out and "sound, a filler of rmqtool recover" in out
@@ -1047,6 +1050,25 @@ def test_a_structure_is_not_selected_with_limit(cases: Library, capfd: Capture) 
     assert (
         "--explain shows one structure: options that select, limit or order others do not go with it" in err
     )
+
+
+def test_each_number_of_a_loss_says_what_it_counts(store_copy: StoreCopy, capfd: Capture) -> None:
+    """Lost messages, those that consumers receive fillers for, and fillers."""
+    root = store_copy("ok_540_clean")
+    for folder in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(root / folder)
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.write(bytes(501_000))
+    found = json.loads(run(capfd, "recover", root, "--json")[1])
+    lost = [(each["topic"], each["count"]) for each in found["lost"]]
+    own = sum(count for topic, count in lost if topic is not None and is_system_topic(topic))
+    unknown = sum(not count for _, count in lost)
+    messages = found["lost_messages"]
+    text = " ".join(run(capfd, "recover", root)[1].split())
+    assert own and unknown
+    assert f"RMQTOOL_FILLER instead of {messages - own} of them ({own} of the broker's own topics" in text
+    whole = f"{messages + unknown} fillers ({unknown} of them for unknown messages) instead of"
+    assert any(each["reason"].startswith(whole) for each in found["actions"])
 
 
 def test_what_consumers_do_with_fillers_is_said(torn_copy: Path, capfd: Capture) -> None:
