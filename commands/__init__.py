@@ -21,7 +21,6 @@ ALIASES: dict[str, str] = {"spark": "spark_scan"}
 OPTION_ALIASES: dict[str, dict[str, str]] = {
     "lookup": {"--limit": "--max"},
     "export": {"--fields": "--columns"},
-    "dump": {"--offset": "--from-offset"},
     "deliver": {"--now": "--at"},
 }
 """By command, names that its options have in other commands, or had before; the help does not list them."""
