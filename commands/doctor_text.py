@@ -26,6 +26,7 @@ from rmqtool.commands.verdicts import (
     usage_text,
 )
 from rmqtool.problems import BY_CODE
+from rmqtool.read.lost_config import NAMED
 from rmqtool.terminal import counted, escape, format_size
 
 if TYPE_CHECKING:
@@ -357,6 +358,9 @@ def _what(each: Diagnosis) -> Iterator[str]:
 
 def _block(found: Examination, each: Diagnosis, command: Command) -> Iterator[str]:
     yield from _what(each)
+    names = each.detail.get("names", ())
+    for number, name in enumerate(names if len(names) > NAMED else ()):
+        yield f"  {'' if number else 'names':<{_LABEL - 2}}{escape(name)}"
     yield from _wrapped("cost", cost(found, each), indent=2)
     if each.cure is not None:
         yield from _wrapped("do", each.cure, indent=2)

@@ -339,7 +339,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "ConsumerOffsetManager#queryOffset"),
     Problem("CF09", "groups missing", "warning", "subscriptionGroup.json and its .bak are missing, but there were consumer groups",
             "creates groups with default settings when they connect; with autoCreateSubscriptionGroup=false none can consume",
-            COPY_CONFIG + "; without one, create the named groups with mqadmin updateSubGroup (rmqtool verify STORE --json names all)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
+            COPY_CONFIG + "; without one, create the named groups with mqadmin updateSubGroup (rmqtool doctor STORE --all names all)", "SubscriptionGroupManager#findSubscriptionGroupConfig"),
     Problem("CF10", "offsets replaced", "warning", "consumerOffset.json has a larger version than the committed offsets in RocksDB, which are others",
             "takes the offsets of the file alone; groups that only RocksDB has begin at their consumeFromWhere", "move consumerOffset.json and its .bak away while the broker is stopped, unless the file is newer", "RocksDBConsumerOffsetManager#merge, ConsumerOffsetManager#decode"),
     Problem("CF11", "offsets went back", "note", "committed offsets are behind those of consumerOffset.json.bak, which a broker wrote 5 s earlier:"

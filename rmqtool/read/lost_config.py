@@ -50,7 +50,7 @@ from rmqtool.times import format_duration
 
 CONSUMER_OFFSETS = "consumerOffset.json"
 _PERSISTED_MS = 10_000  # a broker that runs writes the .bak again every five seconds
-_NAMED = 3  # groups or topics that a finding names
+NAMED = 3  # groups or topics that a finding names
 _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
 """The databases of a configuration in RocksDB (v1), in config/."""
 _OF_OTHER_FORMS = (
@@ -87,10 +87,10 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         yield from _old_offsets(layout, messages)
     yield from _unknown_groups(layout)
     if without := groups_without_offsets(layout, messages):
-        found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without))
+        found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without), names=without)
         repair = f"{COPY_CONFIG} (this replaces the offsets that were set since)"
         problem = replace(found.problem, repair=(found.problem.repair or "").replace(COPY_CONFIG, repair))
-        yield replace(found, problem=problem, message=f"{still_lost(without)}: {listed(without, _NAMED)}")
+        yield replace(found, problem=problem, message=f"{still_lost(without)}: {listed(without, NAMED)}")
     delayed = messages.get(SCHEDULE_TOPIC, 0)
     if delayed and has_no_content(layout, DELAY_OFFSETS):
         found = finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
@@ -106,7 +106,7 @@ def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool 
         names = sorted(groups, key=by_length)
         found = _lost("CF09", layout, GROUPS_FILE, len(groups))
         detail = found.detail | {"names": names}
-        yield replace(found, message=f"{found.message}: {listed(names, _NAMED)}", detail=detail)
+        yield replace(found, message=f"{found.message}: {listed(names, NAMED)}", detail=detail)
 
 
 def _unknown_groups(layout: StoreLayout) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def _unknown_groups(layout: StoreLayout) -> Iterator[Finding]:
         have, are = ("has", "is") if len(names) == 1 else ("have", "are")
         count = f"{len(names)} group{'s'[len(names) == 1 :]}"
         text = f"{count} {have} committed offsets, but {are} not in {GROUPS_FILE}"
-        yield replace(found, message=f"{text}: {listed([*map(cut_name, names)], _NAMED)}")
+        yield replace(found, message=f"{text}: {listed([*map(cut_name, names)], NAMED)}")
 
 
 def lost_topics(layout: StoreLayout, topics: int) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def unknown_topics(
         topics, of = f"{len(names)} topic{'s'[len(names) == 1 :]}", f"{records} message{'s'[records == 1 :]}"
         are, have = ("is", "has") if len(names) == 1 else ("are", "have")
         what = "" if code == "CF03" else f" and {have} no queues, as after a deletion"
-        text = f"{topics} with {of} {are} not in {TOPICS}{what}: {listed([*map(cut_name, names)], _NAMED)}"
+        text = f"{topics} with {of} {are} not in {TOPICS}{what}: {listed([*map(cut_name, names)], NAMED)}"
         yield with_cure(replace(made, message=text), layout, TOPICS)
 
 
@@ -275,10 +275,10 @@ def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding
     if older_ms > _PERSISTED_MS:
         text += f", written {format_duration(older_ms)} before the last message"
     if decided:
-        text += f"; reset-offset has not set those of {listed([*map(cut_name, left)], _NAMED)}"
+        text += f"; reset-offset has not set those of {listed([*map(cut_name, left)], NAMED)}"
     elif names:
         groups = f"{len(names)} known group{'s have' if len(names) > 1 else ' has'}"
-        text += f"; {groups} no offset in it: {listed([*map(cut_name, names)], _NAMED)}"
+        text += f"; {groups} no offset in it: {listed([*map(cut_name, names)], NAMED)}"
     yield replace(found, message=text)
 
 
@@ -356,7 +356,7 @@ def with_cure(found: Finding, layout: StoreLayout, name: str) -> Finding:
             )
         if found.problem.code == "CF09":
             without = (
-                "create the named groups with mqadmin updateSubGroup (rmqtool verify STORE --json names all)"
+                "create the named groups with mqadmin updateSubGroup (rmqtool doctor STORE --all names all)"
             )
         repair = f"while the broker is stopped, {copied}; without one, {without}"
     return replace(found, problem=replace(found.problem, repair=repair))

@@ -140,9 +140,14 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     kind: ActionKind = "replace" if is_there else "create"
     whole = f"what is left of {len(kept)} topics in the old file; other " if kept else ""
     reason = f"{whole}{_REASON}" if is_lost else _added(topics, found.messages)
+    added = [
+        {"topic": name, "queues": topic.write_queue_nums, "messages": found.messages.get(name, 0)}
+        for name, topic in topics.items()
+        if name not in kept
+    ]
     yield Action(
         kind, f"{FOLDER}/{TOPICS}", 0, len(content), reason, _CODES.get(loaded.source, "CF03"),
-        {"topics": len(topics), "kept": len(kept)}, content,
+        {"topics": len(topics), "kept": len(kept), "added": added}, content,
     )  # fmt: skip
 
 

@@ -279,6 +279,39 @@ def test_all_results_are_shown_on_request(cases: Library, tmp_path: Path, capfd:
         assert name in short
 
 
+def test_all_names_of_lost_topics_and_groups_are_shown(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """What a person has to enter by hand: by doctor, and topics with their queues by recover."""
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    config = root / "config"
+    text = (config / "topics.json").read_text()
+    known = json.loads(text)["topicConfigTable"]
+    for path in (*config.glob("topics.json*"), *config.glob("subscriptionGroup.json*")):
+        path.unlink()
+    (config / "topics.json").write_text('{"dataVersion":{"counter":1},"topicConfigTable":{}}')
+    results = {}
+    for words in ((), ("--all",)):
+        main(["doctor", str(root), "--no-host", *words])
+        results[words] = " ".join(capfd.readouterr().out.split())
+    assert "and 4 more" in results[("--all",)] and "doctor STORE --all names all" in results[("--all",)]
+    main(["recover", str(root), "--json"])
+    (action,) = [
+        each for each in json.loads(capfd.readouterr().out)["actions"] if each["path"].endswith("topics.json")
+    ]
+    added = action["detail"]["added"]
+    assert len(added) == action["detail"]["topics"] > 10
+    main(["recover", str(root), "--all"])
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    for each in added:
+        name = each["topic"]
+        assert name in results[("--all",)] and [name, str(each["queues"]), str(each["messages"])] in lines
+        assert each["queues"] <= known[name]["writeQueueNums"]
+    main(["recover", str(root)])
+    assert "new in topics.json" not in capfd.readouterr().out
+    assert " names pub_group_one " in results[("--all",)] and " names pub_group_one " not in results[()]
+
+
 @pytest.mark.parametrize("limit", [(), ("--read-limit", "64K")])
 @pytest.mark.parametrize("name", ["kind_rocksdb_540_running", "ok_540_clean"])
 def test_a_lost_config_is_found_as_verify_finds_it(
