@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rmqtool.command_line import command_line
 from rmqtool.commands.finding_report import commands_on_store
 from rmqtool.commands.recover_verdicts import (
     at_least,
@@ -495,8 +496,27 @@ def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everyt
         yield f"{'save first':<13}{line}"
     if len(partial) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
-    yield f"{'':<13}A .body file has what is left of a body. After --apply, this stores it as a new message:"
-    yield f"{'':<13}{command('append')} --topic TOPIC --body-file FILE"
+    bodies = [row for row in saved if row["remains"]["body_bytes"]]
+    if bodies:
+        it = "this stores it as a new message" if len(bodies) == 1 else "these store them as new messages"
+        yield f"{'':<13}A .body file has what is left of a body. After --apply, {it}:"
+    for row in bodies:
+        yield f"{'':<13}{command('append')} {command_line(*_append_words(row))}"
+
+
+def _append_words(row: Row) -> Iterator[object]:
+    """Yield the words with which append stores what is left of a lost record as a new message."""
+    topic = row["topic"]
+    if topic is None or is_system_topic(topic):
+        yield from ("--topic", "TOPIC")
+    else:
+        yield from ("--topic", topic, "--queue", row["queue_id"])
+    for option, value in (("--tag", row["remains"]["tags"]), ("--uniq-key", row["uniq_key"])):
+        if value:
+            yield from (option, value)
+    for key in row["keys"] or ():
+        yield from ("--key", key)
+    yield from ("--body-file", f"damaged-{row['physical_offset']}.body")
 
 
 def _table_lines(rows: Sequence[Row], columns: Sequence[str], *, everything: bool) -> Iterator[str]:

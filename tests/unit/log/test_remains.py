@@ -164,7 +164,11 @@ def test_recover_shows_and_saves_it(
     body = bytes.fromhex(fields[names.index("body")]["hex"])
     assert body == BODY[-count:] == Path(f"damaged-{place}.body").read_bytes()
     assert "After --apply, this stores it as a new message:" in out
-    (line,) = [line.strip() for line in out.splitlines() if " --body-file FILE" in line]
+    (line,) = [line.strip() for line in out.splitlines() if " --body-file " in line]
+    assert line == (
+        "rmqtool append store --topic T --queue 0 --tag A --uniq-key U1 --key k1"
+        f" --body-file damaged-{place}.body"
+    )
     main(["recover", "store", "--json"])
     (row_,) = json.loads(capsys.readouterr().out)["lost"]
     assert row_["status"] is None and (row_["keys"], row_["uniq_key"]) == (["k1"], "U1")
@@ -173,10 +177,13 @@ def test_recover_shows_and_saves_it(
     said = f"a part of a damaged record can still be read: rmqtool dump store --explain {place}"
     assert said in capsys.readouterr().err
     assert main(["recover", "store", "--apply"]) == 0
-    assert main(line.replace("TOPIC", "T").replace("FILE", f"damaged-{place}.body").split()[1:]) == 0
+    assert main(line.split()[1:]) == 0
     with Store.open("store") as opened:
         *_, last = opened.messages()
         assert last.message.body == body
+        assert properties.decode(last.message.properties_bytes).items() >= {
+            "TAGS": "A", "KEYS": "k1", "UNIQ_KEY": "U1",
+        }.items()  # fmt: skip
 
 
 def test_each_field_is_shown_once(store: Path, capsys: Capture) -> None:
