@@ -171,10 +171,11 @@ def export(
     """Write messages to Parquet, Arrow, ORC, JSON lines or CSV.
 
     The columns are those of a message row (dump --fields help), with types: times are timestamps in UTC,
-    keys a list, properties a map, bodies bytes (in SQL of DuckDB decode(body) gives the text). JSON lines
-    and CSV are what dump prints. append --input reads the files back, except ORC, files of records, and
-    text files that were compressed as a whole. With --body stored or both the stored body is included, so
-    append stores the same record even if its body is compressed.
+    keys a list, properties a map, bodies bytes. The column body_text, which only --columns adds, is the body
+    as text; it is null where the body is not UTF-8. JSON lines and CSV are what dump prints. append --input
+    reads the files back, except ORC, files of records, and text files that were compressed as a whole; it
+    needs the body as bytes, and ignores body_text. With --body stored or both the stored body is included,
+    so append stores the same record even if its body is compressed.
 
     A batch record (BatchCQ) is one row, as the broker stores it: with the keys, tags and properties of the
     record, and a body that holds its messages packed. The column system lists these messages. A note on

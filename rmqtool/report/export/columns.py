@@ -15,14 +15,17 @@ from rmqtool.message.schema import arrow_schema, arrow_type
 from rmqtool.report.export import system
 from rmqtool.report.export.records import LogBytes, body_ranges
 from rmqtool.report.export.system import SystemColumn
-from rmqtool.report.export.writers import RECORD, TEXT_FORMATS, Format
+from rmqtool.report.export.text import as_texts, texts_only
+from rmqtool.report.export.writers import BODY_TEXT, RECORD, TEXT_FORMATS, Format
 
 BodyPart = Literal["plain", "stored", "both", "none"]
 STORED_BODY = "stored_body"
 EXTRA = {
+    BODY_TEXT: "the body as text; null if it is not UTF-8",
     RECORD: "the whole record, byte for byte",
 }
 """Columns that only an export has."""
+_TYPES = {BODY_TEXT: pa.string(), RECORD: pa.binary()}
 COLUMNS = (*NAMES, *EXTRA)
 _BODY = ("body", "body_encoding")
 _OF_BODY = (*_BODY, STORED_BODY)
@@ -31,6 +34,7 @@ _SYSTEM = "system"
 _LAZY = {
     _SYSTEM: system.READS,
     STORED_BODY: ("physical_offset", "sys_flag", "body_length"),
+    BODY_TEXT: _BODY,
     RECORD: _PLACE,
 }
 
@@ -107,7 +111,7 @@ class ColumnPlan:
         if raw and RECORD not in names:
             names += (RECORD,)
         names = tuple(name for name in names if name not in partition_by) or names
-        lazy = {name for name in names if name in _LAZY}
+        lazy = {name for name in names if name in _LAZY and not (name == BODY_TEXT and body == "none")}
         keeps_bodies = body in ("stored", "both") or (columns is not None and not as_rows)
         if not keeps_bodies:
             lazy.discard(STORED_BODY)  # has a value only if compressing the body would not reproduce it
@@ -119,7 +123,7 @@ class ColumnPlan:
         if is_text and "body" in reads:
             reads.append("body_encoding")
         reads += [*_PLACE, *(("topic", "store_timestamp_ms") if partition_by else ())]
-        fields = [arrow_schema([name]).field(0) if name in BY_NAME else pa.field(name, pa.binary())
+        fields = [pa.field(name, _TYPES[name]) if name in _TYPES else arrow_schema([name]).field(0)
                   for name in names]  # fmt: skip
         unique = tuple(dict.fromkeys(reads))
         return cls(names, unique, pa.schema(fields), body, is_text, columns is not None, keeps_bodies)
@@ -149,6 +153,10 @@ class ColumnPlan:
             return log.column(*body_ranges(offsets, flags, lengths))
         if name in BY_NAME and name not in self.reads:
             return pa.nulls(len(batch), arrow_type(name))  # a body that is not requested
+        if name == BODY_TEXT:
+            if "body" not in self.reads:
+                return pa.nulls(len(batch), _TYPES[name])
+            return texts_only(batch.column("body"), as_texts(batch.column("body_encoding")))
         if name == RECORD:
             return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
         return batch.column(name)

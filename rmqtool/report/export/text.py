@@ -290,10 +290,14 @@ def _bodies(bodies: pa.Array, encodings: pa.Array) -> pa.Array:
     plain = pc.equal(encodings, "utf-8").fill_null(False)
     if pc.all(pc.or_(plain, bodies.is_null())).as_py():
         return _as_utf8(bodies)
-    # Only UTF-8 may become a string.
-    texts = _as_utf8(pc.if_else(plain, bodies, pa.scalar(None, pa.binary())))
     others = pc.if_else(plain, pa.scalar(None, pa.binary()), bodies)
-    return pc.coalesce(texts, _base64(others))
+    return pc.coalesce(texts_only(bodies, encodings), _base64(others))
+
+
+def texts_only(bodies: pa.Array, encodings: pa.Array) -> pa.Array:
+    """Bodies as text, null if they are not UTF-8: only UTF-8 may become a string."""
+    plain = pc.equal(encodings, "utf-8").fill_null(False)
+    return _as_utf8(pc.if_else(plain, bodies, pa.scalar(None, pa.binary())))
 
 
 def _as_utf8(array: pa.Array) -> pa.Array:

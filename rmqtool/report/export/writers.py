@@ -22,13 +22,14 @@ Compression = Literal["zstd", "lz4", "gzip", "none"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 TEXT_FORMATS = frozenset({"jsonl", "csv"})
 RECORD = "record"
+BODY_TEXT = "body_text"
 
 # Columns whose values rarely repeat: a dictionary would be useless.
 _UNIQUE = frozenset({
-    "physical_offset", "queue_offset", "body_crc", "body", "stored_body", RECORD, "uniq_key", "offset_msg_id",
-    "properties_base64",
+    "physical_offset", "queue_offset", "body_crc", "body", BODY_TEXT, "stored_body", RECORD, "uniq_key",
+    "offset_msg_id", "properties_base64",
 })  # fmt: skip
-_NO_STATISTICS = frozenset({"body", "stored_body", RECORD, "properties_base64"})
+_NO_STATISTICS = frozenset({"body", BODY_TEXT, "stored_body", RECORD, "properties_base64"})
 _ZSTD_LEVEL = 1
 _NS_RANGE_US = (1 << 63) // 1000
 

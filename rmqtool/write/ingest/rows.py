@@ -130,6 +130,7 @@ class InputRow(Struct, gc=False):
     file: str | None = None
     system: Any = None
     record: Any = None
+    body_text: Any = None
     found_by: Any = None  # this and the next three: of rows that lookup wrote
     matched: Any = None
     inside: Any = None
@@ -142,10 +143,10 @@ class InputRow(Struct, gc=False):
 FIELD_TYPES = {field.name: field.type for field in struct_fields(InputRow)}
 """The type of each field of a row: the columns that an input may have."""
 NOT_NEEDED = (
-    "queue_offset", "body_crc", "offset_msg_id", "file", "system", "record",
+    "queue_offset", "body_crc", "offset_msg_id", "file", "system", "record", "body_text",
     "found_by", "matched", "inside", "asked",
 )  # fmt: skip
-"""Columns that are accepted, because `dump` and `lookup` write them, and ignored: the store computes them."""
+"""Columns that are accepted, because other commands write them, and ignored: the store computes them."""
 
 
 class StrictRow(InputRow, gc=False, forbid_unknown_fields=True):

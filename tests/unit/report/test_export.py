@@ -301,6 +301,30 @@ def test_bodies_of_chosen_columns_come_back(form: str, run: Run, tmp_path: Path)
     assert run(tmp_path / "store", "--output", empty, "--columns", "topic,body", "--body", "none").code == 0
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "orc"])
+def test_bodies_as_text(form: str, run: Run, tmp_path: Path) -> None:
+    """A column of strings, null where a body is none; append ignores it."""
+    bodies = [b"plain", b"\xff\xfe\0", "\u8ba2\u5355".encode(), b""]
+    with StoreWriter.create(tmp_path / "store", auto_create_queues=1, **SMALL) as writer:
+        for each in bodies:
+            writer.put(NewMessage("T", each))
+    path = tmp_path / f"a.{form}"
+    assert run(tmp_path / "store", "--output", path, "--columns", "topic,body_text,body").code == 0
+    column = READ[form](path).column("body_text")
+    assert pa.types.is_string(column.type) and column.to_pylist() == ["plain", None, "\u8ba2\u5355", ""]
+    alone = tmp_path / f"b.{form}"
+    assert run(tmp_path / "store", "--output", alone, "--columns", "body_text", "--body", "none").code == 0
+    assert READ[form](alone).column("body_text").null_count == len(bodies)
+    lines = tmp_path / "a.jsonl"
+    assert run(tmp_path / "store", "--output", lines, "--columns", "body_text").code == 0
+    assert [json.loads(line)["body_text"] for line in lines.read_text().splitlines()] == column.to_pylist()
+    if form == "parquet":
+        new = run(tmp_path / "new", "--create", "--create-topic", "--input", path, command="append")
+        assert new.code == 0
+        with Store.open(tmp_path / "new") as store:
+            assert [each.message.body for each in store.messages()] == bodies
+
+
 def test_spreadsheets(hostile: Path, run: Run, tmp_path: Path) -> None:
     """Guarded, said to be lossy, and UTF-8 for Excel."""
     found = run(hostile, "--output", tmp_path / "a.csv", "--spreadsheet", "--columns", "tags,body")
