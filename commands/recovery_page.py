@@ -337,7 +337,8 @@ consumed. Start the broker, then the consumers.
 
 If only consumerOffset.json is lost, a broker reads its .bak, and recover makes the file of it. Its offsets
 are older, and a group may be missing in it: doctor says so, before and after recover (CF13). Run step 5 for
-each group that must not receive messages again, or that has no offset.
+each group that must not receive messages again, or that has no offset. Leave a group that consumes nothing:
+CF13 names it until a broker has started and written the file.
 
 `rmqtool reset-offset` also lets a group consume messages again, or skip them, while its broker is stopped.
 Stop the group's consumers too: otherwise they go on where they were, and commit their own offsets again.

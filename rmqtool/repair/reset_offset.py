@@ -432,7 +432,10 @@ def _first_lines(store: Store, request: Request, groups: Iterable[str]) -> Itera
         yield f"and {len(known) - _LINES} more groups with messages in a retry topic"
     unknown = [group for group in topics if not topics[group]]
     if unknown:
-        yield f"no message shows which topics these groups consume: {listed(unknown)}"
+        yield (
+            f"no message shows which topics these groups consume: {listed(unknown)}. Leave those that consume"
+            " nothing: findings name them only until a broker has started and written the file"
+        )
 
 
 def _topics_of_retries(store: Store, groups: Iterable[str]) -> dict[str, list[str]]:
