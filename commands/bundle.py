@@ -64,12 +64,12 @@ def bundle(
     the last three. It goes in as it is, bodies that a line shows too; with --redact only the names described
     below are replaced, and the name of the file is left out. Read it before you send the archive.
 
-    --redact replaces names with pseudonyms: redacted-topic-1, redacted-group-2, redacted-key-3. A name has
+    --redact replaces names with pseudonyms: redacted-topic#1, redacted-group#2, redacted-key#3. A name has
     the same pseudonym everywhere in the archive, so the archive still shows what belongs together. Built-in
     topics, groups and properties keep their names, but names of brokers, clusters and groups in the name of a
-    topic are replaced too: rmq_sys_REVIVE_LOG_redacted-cluster-1. The values of properties are left out.
+    topic are replaced too: rmq_sys_REVIVE_LOG_redacted-cluster#1. The values of properties are left out.
     NAME.names.json next to NAME.tar.gz, readable only by you, has the names for answers that speak of
-    redacted-topic-1: do not send it. Last, the archive is searched for these names: those of topics, groups,
+    redacted-topic#1: do not send it. Last, the archive is searched for these names: those of topics, groups,
     brokers, hosts and folders, and keys, tags and message ids of the records in records.jsonl. Bodies, and
     keys of other records, are not searched for.
 

@@ -44,7 +44,7 @@ def report(
     The log is read once and checked as verify does, in bounded memory. Samples of compressed bodies are
     decompressed. The prediction of a start reads at most 4 GiB more. Topics and groups after the largest 25
     are shown as one sum. The page names topics, groups and paths, but shows no keys and no bodies. --redact
-    replaces these names with pseudonyms (redacted-topic-1), as bundle does, so that others may read the page.
+    replaces these names with pseudonyms (redacted-topic#1), as bundle does, so that others may read the page.
     A broker may be using the store; the page then shows what was there when the command started.
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error; 2 for a usage error; 3 when

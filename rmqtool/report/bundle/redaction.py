@@ -3,8 +3,8 @@
 Names are registered first, then every text is rewritten: in values, in paths, and in the keys of objects that
 have names as keys.
 A name is replaced where it stands alone, that is, not inside a longer name. A topic that a broker names
-after a group, a cluster or a broker keeps the rest of its name: `%RETRY%redacted-group-1`,
-`rmq_sys_REVIVE_LOG_redacted-cluster-1`.
+after a group, a cluster or a broker keeps the rest of its name: `%RETRY%redacted-group#1`,
+`rmq_sys_REVIVE_LOG_redacted-cluster#1`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _WORDS_MAX: Final = 100
 _PLAIN_PATHS: Final = frozenset({".", "..", "store", "rocketmq"})
 """Folders that tell nothing: their names are words of the texts in which names are replaced."""
 PREFIX: Final = "redacted-"
-"""How pseudonyms begin: stores have keys and topics that are called key-1 and topic-1."""
+"""How pseudonyms begin, before key#1: stores have keys that are called key-1, for which one may search."""
 STORE_PATH: Final = "storePath"
 """Settings with this prefix are folders, which have pseudonyms."""
 
@@ -126,7 +126,7 @@ class Redaction:
         """The next pseudonym of a kind that no registered name equals."""
         while True:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            found = f"{PREFIX}{kind}-{self._counts[kind]}"
+            found = f"{PREFIX}{kind}#{self._counts[kind]}"
             if found not in self._names:
                 return found
 

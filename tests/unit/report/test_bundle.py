@@ -121,7 +121,7 @@ def test_topics_that_only_the_log_has_do_not_leak(bundle: Bundle, store_copy: Ca
     for each in ("config", "consumequeue", "batchconsumequeue"):
         shutil.rmtree(path / each, ignore_errors=True)
     _, files = bundle(path, "--redact")
-    assert b"consumequeue/%RETRY%redacted-group-" in files["doctor.json"]
+    assert b"consumequeue/%RETRY%redacted-group#" in files["doctor.json"]
     assert found_in(files["doctor.json"] + files["info.json"], names) == set()
 
 
@@ -146,7 +146,7 @@ def test_no_name_leaks_into_a_page(
     pieces = long | {each[:24] for each in long} | {each[-20:] for each in long if len(each) > 40}  # noqa: PLR2004
     data = html.unescape(redacted.read_text()).encode()
     assert {each for each in pieces if each.encode() in data} == set()
-    assert str(path).encode() not in data and b"127.0.0.1" not in data and b">redacted-topic-" in data
+    assert str(path).encode() not in data and b"127.0.0.1" not in data and b">redacted-topic#" in data
     shown = html.unescape(plain.read_text())
     assert any(each in shown for each in topics if not is_system_topic(each)) and str(path) in shown
 
@@ -213,7 +213,7 @@ def test_the_same_name_has_the_same_pseudonym(bundle: Bundle, cases: Library) ->
     about = dict(re.findall(r"^(config/\S+)  \d+ bytes\n +(.*)$", listed, re.MULTILINE))
     assert about["config/topics.json"].startswith("its values, names as pseudonyms")
     queues = {json.loads(line)["topic"] for line in files["queues.jsonl"].splitlines()}
-    assert queues & set(topics) and any(each.startswith("%RETRY%redacted-group-") for each in queues)
+    assert queues & set(topics) and any(each.startswith("%RETRY%redacted-group#") for each in queues)
     groups = set(json.loads(files["config/subscriptionGroup.json"])["subscriptionGroupTable"])
     retried = {each.removeprefix("%RETRY%") for each in topics if each.startswith("%RETRY%")}
     assert retried & groups and {"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "SELF_TEST_C_GROUP"} < groups
@@ -358,7 +358,7 @@ def test_what_may_be_a_secret_or_a_name_is_left_out(bundle: Bundle, cases: Libra
     assert known == dict.fromkeys(secrets, "(left out)") | names | plain
     _, files = bundle(cases.path("ok_540_clean"), "--broker-conf", conf, "--redact", name="c.tar.gz")
     known = json.loads(files["broker.conf.json"])
-    assert plain.items() <= known.items() and known["storePathCommitLog"].startswith("redacted-path-")
+    assert plain.items() <= known.items() and known["storePathCommitLog"].startswith("redacted-path#")
     assert not any(b"acme" in data or b"hush" in data for data in files.values())
 
 
@@ -380,7 +380,7 @@ def test_names_of_other_files_are_replaced(
     shown = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
     kept = {"commitlog/00000000000000000000", "config/topics.json", "checkpoint", "index"}
     kept |= {*of_rocksdb, "compaction/position-checkpoint"}
-    assert kept <= shown and not any(path.startswith("config/redacted-file-") for path in shown)
+    assert kept <= shown and not any(path.startswith("config/redacted-file#") for path in shown)
     others = files["config/others.txt"].decode()
     assert "no broker makes" not in others and "because it is not a JSON file: topics\n" in others
 
@@ -429,17 +429,17 @@ def test_names_are_replaced_where_they_stand_alone() -> None:
     redaction.add("group", ["g"])
     text = "Orders Orders-new Orders2 %RETRY%g@g [::1]:9 1.2.3.4:5 x/Orders/0 TBW102 gg 1.2.3.4 a.b ab"
     assert redaction.text(text) == (
-        "redacted-topic-1 redacted-topic-2 Orders2 %RETRY%redacted-group-1@redacted-group-1"
-        " redacted-host-2:9 redacted-host-1:5 x/redacted-topic-1/0 TBW102 gg redacted-host-1"
-        " redacted-topic-3 ab"
+        "redacted-topic#1 redacted-topic#2 Orders2 %RETRY%redacted-group#1@redacted-group#1"
+        " redacted-host#2:9 redacted-host#1:5 x/redacted-topic#1/0 TBW102 gg redacted-host#1"
+        " redacted-topic#3 ab"
     )
     assert redaction.left_in(text) == {"Orders", "Orders-new", "%RETRY%g", "g", "a.b", "[::1]", "1.2.3.4"}
     assert redaction.left_in(redaction.text(text)) == set()
     value: Any = {"Orders": [{"x": "Orders"}, 5, None]}
-    assert redaction.value(value, keys_in="") == {"redacted-topic-1": [{"x": "redacted-topic-1"}, 5, None]}
-    assert redaction.value(value, keys_in=None) == {"Orders": [{"x": "redacted-topic-1"}, 5, None]}
+    assert redaction.value(value, keys_in="") == {"redacted-topic#1": [{"x": "redacted-topic#1"}, 5, None]}
+    assert redaction.value(value, keys_in=None) == {"Orders": [{"x": "redacted-topic#1"}, 5, None]}
     named: Any = [{"g": 1, "detail": {"x": {"g": 1}}}]
-    assert redaction.value(named, keys_in="detail") == [{"g": 1, "detail": {"x": {"redacted-group-1": 1}}}]
+    assert redaction.value(named, keys_in="detail") == [{"g": 1, "detail": {"x": {"redacted-group#1": 1}}}]
 
 
 def test_the_time_does_not_grow_with_the_number_of_names() -> None:
@@ -449,7 +449,7 @@ def test_the_time_does_not_grow_with_the_number_of_names() -> None:
     began = time.process_time()
     for number in range(20_000):
         assert (
-            redaction.text(f"consumequeue/{number}_orders/0") == f"consumequeue/redacted-topic-{number + 1}/0"
+            redaction.text(f"consumequeue/{number}_orders/0") == f"consumequeue/redacted-topic#{number + 1}/0"
         )
     assert time.process_time() - began < 2  # noqa: PLR2004
 
@@ -496,7 +496,7 @@ def test_the_name_of_the_folder_is_a_word_elsewhere(
     store.rename("store")
     _, files = bundle(Path("store"), "--redact")
     info = json.loads(files["info.json"])
-    assert info["kind"] == "store" and info["path"].startswith("redacted-path-")
+    assert info["kind"] == "store" and info["path"].startswith("redacted-path#")
     assert str(store.parent).encode() not in b"".join(files.values())
     page = tmp_path / "page.html"
     assert main(["report", "store", "--output", str(page), "--redact"]) in (0, 1)
@@ -524,13 +524,13 @@ def test_names_inside_the_names_of_topics(
     for name, data in {**texts, "names": "".join(files).encode()}.items():
         assert not re.findall(rb"(?i).{,40}(?:srvbank|Bank|Acme|DefaultCluster).{,20}", data), name
     topics = json.loads(files["config/topics.json"])["topicConfigTable"]
-    assert {"redacted-cluster-1", "redacted-cluster-1_REPLY_TOPIC", "rmq_sys_REVIVE_LOG_redacted-cluster-1",
-            "redacted-broker-1", "rmq_sys_SYNC_BROKER_MEMBER_redacted-broker-1",
+    assert {"redacted-cluster#1", "redacted-cluster#1_REPLY_TOPIC", "rmq_sys_REVIVE_LOG_redacted-cluster#1",
+            "redacted-broker#1", "rmq_sys_SYNC_BROKER_MEMBER_redacted-broker#1",
             "TBW102"} <= set(topics)  # fmt: skip
     folders = {json.loads(line)["path"] for line in files["layout.jsonl"].splitlines()}
     shown = {re.sub(r"\d+$", "N", path.split("/")[1]) for path in folders if path.startswith("consumequeue/")}
-    assert {"%LMQ%redacted-topic-N", "%RETRY%redacted-group-N", "rmq_sys_redacted-topic-N"} <= shown
-    assert b"rmq_sys_REVIVE_LOG_redacted-cluster-2@redacted-group-" in files["config/consumerOffset.json"]
+    assert {"%LMQ%redacted-topic#N", "%RETRY%redacted-group#N", "rmq_sys_redacted-topic#N"} <= shown
+    assert b"rmq_sys_REVIVE_LOG_redacted-cluster#2@redacted-group#" in files["config/consumerOffset.json"]
 
 
 def test_the_damaged_record_is_there_with_its_neighbours(bundle: Bundle, cases: Library) -> None:
@@ -586,5 +586,5 @@ def test_a_name_that_the_page_escapes_or_shortens_in_a_sentence(
     assert main(["report", str(store), "--output", str(output), "--redact"]) in (0, 1)
     capfd.readouterr()
     page = html.unescape(output.read_text())
-    assert "lag by" in page and "redacted-group-" in page
+    assert "lag by" in page and "redacted-group#" in page
     assert not [each for each in ("secret", "LongLong") if each in page]
