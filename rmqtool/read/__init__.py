@@ -18,6 +18,7 @@ __all__ = [
     "due_times",
     "fillers",
     "filter",
+    "half_checks",
     "hit_batches",
     "hits",
     "kernels",

@@ -31,12 +31,12 @@ from rmqtool.message.system_topics import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
-    TRANSACTION_GROUP,
     describe,
     is_system_topic,
 )
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, Span
 from rmqtool.read.consumer_offsets import Offsets, known_offsets, with_retry_groups
+from rmqtool.read.half_checks import checked_until
 from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
@@ -329,7 +329,7 @@ def _half(
         if effect.topic not in op_of:
             continue
         op_topic = op_of[effect.topic]
-        progress = offsets.get((effect.topic, TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        progress = checked_until(offsets, effect.topic, effect.queue_id, effect.max_offset)
         first = max(progress, effect.first_before)
         if first >= effect.first_after:
             continue
@@ -337,7 +337,8 @@ def _half(
             yield Pending("half", effect.first_after - first, exact=False)
             continue
         waiting = set(range(first, effect.first_after))
-        start = offsets.get((op_topic, TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        op_end = store.max_offset(op_topic, effect.queue_id)
+        start = checked_until(offsets, op_topic, effect.queue_id, op_end) if progress else 0
         all_read = _finish(store, op_topic, effect.queue_id, start, waiting)
         keys = _unique_keys(store, effect, sorted(waiting))
         # A half message that was checked is stored again: its copy stays.

@@ -8,7 +8,8 @@
 A committed message names the physical offset of its half message; an op record names the queue offsets
 of half messages that are finished, either way. With transactions in RocksDB (5.4) it names one by its
 physical offset, in a property. A half message that no op names is `put_back` if a copy
-follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. If its op was lost
+follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS, unless it is past the last half
+message: then it says nothing), else open. If its op was lost
 in a crash, a committed half message still counts as committed, and in `without_op`: a broker will check it
 again. A copy has the unique key and the born time of the first record; ages and the broker's timeout count
 from that time.
@@ -35,7 +36,8 @@ from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs
 from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered
-from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
+from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, ROCKSDB_OP_TOPIC
+from rmqtool.read.half_checks import checked_until
 from rmqtool.report.stats.groups import PERCENTILES, PLACES
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch
@@ -121,6 +123,7 @@ class Transactions:
         self._ops = np.zeros(0, OP)
         self._commits = np.zeros(0, COMMIT)
         self._ends = np.zeros(0, COMMIT)
+        self._stops: dict[tuple[int, int], int] = {}  # after the last half message, by topic and queue id
         self._new: dict[str, list[Array]] = {"halves": [], "ops": [], "commits": [], "ends": []}
         self._kept = 0
 
@@ -189,6 +192,10 @@ class Transactions:
             halves["key"][keys["row"]] = keys["key_hash"].astype(np.uint32)
             for name in ("queue_id", "queue_offset", "size"):
                 halves[name] = found[name]
+            for each in np.unique(halves[["topic", "queue_id"]]):
+                last = halves["queue_offset"][halves[["topic", "queue_id"]] == each].max()
+                key = int(each["topic"]), int(each["queue_id"])
+                self._stops[key] = max(self._stops.get(key, 0), int(last) + 1)
             self._keep("halves", halves)
 
     def _take_ops(self, batch: Batch, kinds: Array, there: Array) -> None:
@@ -250,10 +257,10 @@ class Transactions:
         self._states["committed"].add(left[committed], None, without_op=True)
         left = left[~committed]
         passed = left["copied"].copy()
-        for number, topic in enumerate(HALF_TOPICS):
-            for queue_id, progress in offsets.get((topic, TRANSACTION_GROUP), {}).items():
-                mine = (left["topic"] == number) & (left["queue_id"] == queue_id)
-                passed |= mine & (left["queue_offset"] < progress)
+        for (number, queue_id), stop in self._stops.items():
+            mine = (left["topic"] == number) & (left["queue_id"] == queue_id)
+            progress = checked_until(offsets, HALF_TOPICS[number], queue_id, stop)
+            passed |= mine & (left["queue_offset"] < progress)
         self._states["put_back"].add(left[passed], None)
         self._states["open"].add(left[~passed], None)
         self._halves = np.zeros(0, HALF)

@@ -25,9 +25,10 @@ from rmqtool.formats import message as form
 from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
-from rmqtool.message.system_topics import OP_TOPIC_OF, TRANSACTION_GROUP, describe
+from rmqtool.message.system_topics import DISCARDED_TOPIC, OP_TOPIC_OF, describe
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.due_times import due_of
+from rmqtool.read.half_checks import checked_until
 from rmqtool.read.op_records import op_of
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
@@ -97,11 +98,24 @@ class _View:
             return "committed", detail
         if op is not None:
             return "rolled_back", detail
-        message = stored.message
-        progress = self.offsets.get((message.topic, TRANSACTION_GROUP), {}).get(message.queue_id, 0)
-        if message.queue_offset < progress:
+        if self._has_copy(number) or self._is_checked(stored):
             return "put_back", detail
         return ("open" if whole else None), detail
+
+    def _has_copy(self, number: int) -> bool:
+        """Whether a half message was stored again, or given up, after a check."""
+        first = self.records[number].message
+        return any(
+            each.message.topic in (first.topic, DISCARDED_TOPIC)
+            and each.message.born_timestamp == first.born_timestamp
+            for each in self.records[number + 1 :]
+        )
+
+    def _is_checked(self, stored: StoredMessage) -> bool:
+        message = stored.message
+        queue = self.store.queues.get((message.topic, message.queue_id))
+        end = None if queue is None else queue.max_offset()
+        return message.queue_offset < checked_until(self.offsets, message.topic, message.queue_id, end)
 
     def _op_of(self, stored: StoredMessage) -> tuple[StoredMessage | None, bool]:
         """The op record of a half message, and whether all possible op records were searched."""

@@ -301,6 +301,9 @@ def test_half_messages(cases: Library, tmp_path: Path) -> None:
     root, now = aged(cases, "497", tmp_path / "497")
     (pending,) = [each for each in planned(root, now).losses.pending if each.kind == "half"]
     assert (pending.messages, pending.exact) == (10, True)  # every third of 30
+    names = [f"{topic}@CID_RMQ_SYS_TRANS" for topic in (HALF_TOPICS[0], OP_TOPICS[0])]
+    set_offsets(root, {name: {"0": 9999} for name in names})  # past the ends: they say nothing
+    assert [each for each in planned(root, now).losses.pending if each.kind == "half"] == [pending]
     root, now = aged(cases, "540", tmp_path / "540")
     set_offsets(root, {})  # then the check's progress is not known either
     assert [each for each in planned(root, now).losses.pending if each.kind == "half"] == []

@@ -390,6 +390,9 @@ def test_states_of_half_messages(tmp_path: Path) -> None:
     config.write_text('{"offsetTable":{"%s@%s":{0:5}}}' % (HALF, TRANSACTION_GROUP))  # noqa: UP031
     rows = {row["state"]: row for row in rows_of(look(tmp_path, transactions=True), "transactions")}
     assert (rows["open"]["count"], rows["put_back"]["count"]) == (1, 2)
+    config.write_text('{"offsetTable":{"%s@%s":{0:7}}}' % (HALF, TRANSACTION_GROUP))  # noqa: UP031
+    rows = {row["state"]: row for row in rows_of(look(tmp_path, transactions=True), "transactions")}
+    assert (rows["open"]["count"], rows["put_back"]["count"]) == (3, 0)  # past the end it says nothing
     then = look(tmp_path, transactions=True, at_ms=STORE_TIMESTAMP + 100)
     rows = {row["state"]: row for row in rows_of(then, "transactions")}
     assert (rows["open"]["count"], rows["committed"]["count"]) == (4, 2)

@@ -309,6 +309,25 @@ def test_hostile_places_and_numbers(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("offset", "states"), [(0, ["put_back", "put_back", "open", "open"]), (4, ["put_back"] * 4),
+                           (5, ["put_back", "put_back", "open", "open"])],
+)  # fmt: skip
+def test_half_messages_by_the_progress_of_checks(tmp_path: Path, offset: int, states: list[str]) -> None:
+    """A copy tells it, in the same topic or in that of those given up; an offset past the end does not."""
+    keys = ("A", "B", "A", "C")
+    halves = [
+        record(HALF, b"x", {"UNIQ_KEY": key}, queue_offset=n, store_timestamp=STORE_TIMESTAMP + n)
+        for n, key in enumerate(keys)
+    ]
+    write_whole(tmp_path, [*halves, record("TRANS_CHECK_MAX_TIME_TOPIC", b"x", {"UNIQ_KEY": "B"})])
+    table = {"offsetTable": {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": offset}}}
+    (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    with Store.open(tmp_path) as store:
+        found = [dict(enumerate(kinds(message_fate(store, each)))) for each in store.messages()][:4]
+        assert [found[0][0], found[1][0], found[2][1], found[3][0]] == [("half", state) for state in states]
+
+
 def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     """Offsets that cannot be read, a folder of log files, a log whose beginning went."""
     write_whole(tmp_path, keyed(30))
