@@ -12,6 +12,7 @@ from rmqtool.commands.finding_report import commands_on_store
 from rmqtool.commands.recover_verdicts import (
     at_least,
     beyond_texts,
+    checks_texts,
     keeping_torn,
     ledger_is_damaged,
     lost_already,
@@ -99,6 +100,7 @@ def recover_lines(
     for text, line in beyond_texts(moved, command("reset-offset")):
         yield f"{'offsets':<13}{text}{'' if found['applied'] else ', after --apply'}:"
         yield f"{'':<13}{line}"
+    yield from (f"{'offsets':<13}{text}" for text in checks_texts(moved))
     if found["warnings"] and not found["actions"]:
         yield ""
     for title, texts in (

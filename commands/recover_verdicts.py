@@ -254,6 +254,8 @@ def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:
 def beyond_texts(rows: Iterable[Row], reset: str) -> Iterator[tuple[str, str]]:
     """Yield which messages groups skip whose offsets are past the ends of queues, and what repeats them.
 
+    Not of the broker's own groups, which reset-offset refuses: see `checks_texts`.
+
     Args:
         rows: of the offsets: group, topic, queue_id and messages, those of the queue.
         reset: the command line of reset-offset on the store.
@@ -261,9 +263,12 @@ def beyond_texts(rows: Iterable[Row], reset: str) -> Iterator[tuple[str, str]]:
     Returns:
         Of the first topics of groups a text, and a command line.
     """
+    from rmqtool.read.lost_config import is_group_of_brokers
+
     pairs: dict[tuple[str, str], list[Row]] = {}
     for each in rows:
-        pairs.setdefault((each["group"], each["topic"]), []).append(each)
+        if not is_group_of_brokers(each["group"]):
+            pairs.setdefault((each["group"], each["topic"]), []).append(each)
     most = sorted(pairs, key=lambda pair: -sum(each["messages"] or 0 for each in pairs[pair]))
     for group, topic in most[:_PAIRS_NAMED]:
         ids = sorted(each["queue_id"] for each in pairs[group, topic])
@@ -279,6 +284,16 @@ def beyond_texts(rows: Iterable[Row], reset: str) -> Iterator[tuple[str, str]]:
 
 
 _PAIRS_NAMED = 3
+
+
+def checks_texts(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield where a broker goes on with checks of half messages; `rows` are the offsets that recover sets."""
+    for each in rows:
+        if "open" in each:
+            to = f"set to {each['to']}, the first of {counted(each['open'], 'open half message')}"
+            if not each["open"]:
+                to = "set to the end, because no half message is open"
+            yield f"{each['group']} is past the end of queue {each['queue_id']} of {each['topic']}: {to}"
 
 
 def at_least(lost: Iterable[Row]) -> str:

@@ -23,6 +23,7 @@ from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure,
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
+from rmqtool.message.system_topics import HALF_TOPICS, TRANSACTION_GROUP
 from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem
 from rmqtool.terminal import counted, format_size, shortened
 
@@ -345,6 +346,11 @@ def _beyond(opened: Store, store: options.StoreOptions, rows: Sequence[dict[str,
     if opened.is_local and not opened.live and opened.layout.rocksdb_config is None:
         for text, line in beyond_texts(rows, store.command("reset-offset")):
             yield f"{text}: {line}"
+        if any((each["topic"], each["group"]) == (HALF_TOPICS[0], TRANSACTION_GROUP) for each in rows):
+            yield (
+                f"{TRANSACTION_GROUP} is past the end of the half messages: a broker goes on there, and never"
+                f" checks the open ones before it; to set it to the first of them: {store.command('recover')}"
+            )
 
 
 def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:

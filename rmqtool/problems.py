@@ -323,8 +323,8 @@ PROBLEMS: tuple[Problem, ...] = (
             "TopicConfigManager#decode"),
     Problem("CF04", "consumer offset beyond queue", "warning", "a committed offset is past the end of its queue",
             "returns OFFSET_OVERFLOW; the group stalls or skips messages",
-            _MOVE_OFFSET + ", so that the group skips what it has not read there; rmqtool reset-offset (--from earliest or --since TIME) lets it"
-            " receive messages again instead", "DefaultMessageStore#getMessage"),
+            _MOVE_OFFSET + ", so that the group skips what it has not read there, or that of CID_RMQ_SYS_TRANS to the first open half message;"
+            " rmqtool reset-offset (--from earliest or --since TIME) lets other groups receive messages again instead", "DefaultMessageStore#getMessage"),
     Problem("CF05", "delay offset beyond queue", "warning", "the offset of a delay level is outside its queue",
             "moves it into the range of the queue at the next start", _MOVE_OFFSET, "ScheduleMessageService#correctDelayOffset"),
     Problem("CF06", "topics missing", "warning", "topics.json and its .bak are missing",

@@ -332,7 +332,10 @@ def _pairs(
     """
     for each in request.groups:
         if is_group_of_brokers(each):
-            raise UsageError(f"{each} is a group of the broker itself: its offsets are never reset")
+            raise UsageError(
+                f"{each} is a group of the broker itself: its offsets are never reset",
+                hint="rmqtool recover sets those that are past the end of their queue",
+            )
     chosen = request.selection()
     light = [topic for topic in request.topics if topic.startswith(LIGHT_PREFIX)]
     if light:

@@ -5,6 +5,10 @@ are reused. So the offset is set back to the end: no message is consumed twice, 
 missed. But if the offset was wrong, the group skips what it has not read: the plan counts the messages of the
 queue, and names the command that lets the group receive them again.
 
+With CID_RMQ_SYS_TRANS a broker checks half messages, so its offset goes back to the first open one, and that
+of the op records to the first that names a half message from there on: at the ends no open transaction would
+ever be checked, and without their op records those that are finished would be checked again.
+
 A lost delayOffset.json is made again, as far as the log shows which messages were delivered: without a .bak,
 or from a .bak that is older than the log.
 
@@ -13,16 +17,19 @@ Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.fastjson import resolve
-from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, TRANSACTION_GROUP
 from rmqtool.problems import COPY_CONFIG, Finding
+from rmqtool.read.consumer_offsets import Offsets
 from rmqtool.read.delay_loss import MESSAGES_MAX, DelayLoss, find_delay_loss, offsets_of_bak
+from rmqtool.read.half_checks import HALF_TOPIC, OP_TOPIC, find_checks
 from rmqtool.read.lost_config import CONSUMER_OFFSETS, how_lost, lost_config, what_happened_to
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, ActionKind
@@ -62,7 +69,9 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
     lost = lost_config(store.layout, _messages(after))
     actions: list[Action] = []
     warnings: list[str] = []
-    checked = [(CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)]
+    checked: list[tuple[str, Callable[[Any, After], tuple[list[dict[str, Any]], Any]]]] = [
+        (CONSUMER_OFFSETS, partial(_consumers, store)), (DELAY_OFFSETS, _delays),
+    ]  # fmt: skip
     if delays is None and offsets_of_bak(store.layout) is not None:
         warnings.append(_unexamined(store))
     if delays is not None and delays.is_known:
@@ -209,7 +218,7 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
         _counted(changes, "delay offset is outside its queue", "delay offsets are outside their queues")
         if delays
         else _counted(
-            changes,
+            [each for each in changes if each["from"] > each["queue_end"]],
             "committed offset is past the end of its queue",
             "committed offsets are past the ends of their queues",
         )
@@ -220,40 +229,61 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
     return Action(kind, f"{FOLDER}/{path.name}", 0, len(content), reason, problem, detail, content)
 
 
-def _consumers(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
+def _consumers(store: Store, document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
     """The changed offsets, and the document with them; its entries keep their order."""
-    beyond = {
-        (topic, group, queue_id): span
-        for (topic, group), queues in config_json.consumer_offsets(document).items()
+    offsets = config_json.consumer_offsets(document)
+    changed = {
+        (topic, group, queue_id): _change(topic, group, queue_id, offset, span[1], span)
+        for (topic, group), queues in offsets.items()
         for queue_id, offset in queues.items()
         if (span := after.queues.get((topic, queue_id), (0, offset)))[1] < offset
     }
-    if not beyond:
+    if not changed:
         return [], document
+    if any(key[:2] in _OF_CHECKS for key in changed):
+        changed |= _of_checks(store, offsets, after)
     changes: list[dict[str, Any]] = []
     table = {}
     for name, queues in resolve(document).get("offsetTable", {}).items():
         topic, _, group = str(name).partition(config_json.TOPIC_GROUP_SEPARATOR)
-        table[name] = dict(_moved(queues, topic, group, beyond, changes))
+        mine = {key: changed.get((topic, group, int(key))) for key in queues}
+        table[name] = {key: queues[key] if row is None else row["to"] for key, row in mine.items()}
+        changes += [row for row in mine.values() if row is not None]
     return changes, config_change.with_offsets_set_back({**document, "offsetTable": table})
 
 
-def _moved(
-    queues: dict[str | int, Any],
-    topic: str,
-    group: str,
-    beyond: dict[tuple[str, str, int], tuple[int, int]],
-    changes: list[dict[str, Any]],
-) -> Iterator[tuple[str | int, Any]]:
-    for key, offset in queues.items():
-        span = beyond.get((topic, group, int(key)))
-        if span is None:
-            yield key, offset
-            continue
-        low, end = span
-        changes.append({"topic": topic, "group": group, "queue_id": int(key), "from": offset, "to": end,
-                        "messages": max(end - low, 0)})  # fmt: skip
-        yield key, end
+_Key = tuple[str, str, int]
+_OF_CHECKS = ((HALF_TOPIC, TRANSACTION_GROUP), (OP_TOPIC, TRANSACTION_GROUP))
+
+
+def _of_checks(store: Store, offsets: Offsets, after: After) -> dict[_Key, dict[str, Any]]:
+    """The changes of the offsets with which a broker checks half messages.
+
+    That of the op records goes back too if only that of the half messages is past the end.
+    """
+    changed: dict[_Key, dict[str, Any]] = {}
+    halves, ops = (offsets.get(pair, {}) for pair in _OF_CHECKS)
+    for queue_id, checks in find_checks(store, after.log_end).items():
+        span = after.queues.get((HALF_TOPIC, queue_id), (0, 0))
+        of_ops = after.queues.get((OP_TOPIC, queue_id), (0, 0))
+        committed, op = halves.get(queue_id, span[0]), ops.get(queue_id, 0)
+        half = checks.first_open(span) if committed > span[1] else committed
+        count = sum(half <= each < span[1] for each in checks.open)
+        if half != committed:
+            key = (*_OF_CHECKS[0], queue_id)
+            changed[key] = _change(*key, committed, half, span) | {"open": count}
+        first = checks.first_op(half, of_ops)
+        if op > of_ops[1] or (half != committed and first < op):
+            key = (*_OF_CHECKS[1], queue_id)
+            changed[key] = _change(*key, op, first, of_ops)
+    return changed
+
+
+def _change(
+    topic: str, group: str, queue_id: int, offset: int, to: int, span: tuple[int, int]
+) -> dict[str, Any]:
+    return {"topic": topic, "group": group, "queue_id": queue_id, "from": offset, "to": to,
+            "queue_end": span[1], "messages": max(span[1] - span[0], 0)}  # fmt: skip
 
 
 def _delays(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:

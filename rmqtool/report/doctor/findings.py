@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rmqtool.message.system_topics import TRANSACTION_GROUP
+from rmqtool.near_names import listed
 from rmqtool.problems import (
     BY_CODE,
     IF_NOT_RESET,
@@ -15,6 +17,7 @@ from rmqtool.problems import (
     Finding,
     leaves_ledger,
 )
+from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.offsets_back import bak_words
 from rmqtool.read.store import Store
 from rmqtool.report.doctor.diagnosis import (
@@ -58,6 +61,8 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         yield from _queues_gone(by_code.pop("CQ01", {}).values())
     for code, places in by_code.items():
         found = list(places.values())
+        if code == BEYOND_END:
+            found.sort(key=_by_loss)
         first, problem = found[0], found[0].problem
         reason = _facts(first)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
@@ -85,16 +90,31 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         )
 
 
+def _by_loss(found: Finding) -> tuple[bool, int]:
+    """Committed offsets past the end of most messages first, those of the broker's own groups last."""
+    return is_group_of_brokers(found.detail["group"]), -(found.detail["messages"] or 0)
+
+
 def _of_beyond(found: Sequence[Finding]) -> tuple[str, tuple[str, ...]]:
-    """What to do about committed offsets past the ends of queues, and the words for the first of them."""
-    messages = sum(each.detail["messages"] or 0 for each in found)
-    first = found[0].detail
+    """What to do about committed offsets past the ends of queues, and the words for the first of them.
+
+    They are in the order of `_by_loss`: reset-offset refuses those of the broker's own groups.
+    """
+    clients = [each.detail for each in found if not is_group_of_brokers(each.detail["group"])]
+    of_brokers = {each.detail["group"] for each in found[len(clients) :]}
+    recover = f"rmqtool recover sets that of {listed(sorted(of_brokers))}"
+    if TRANSACTION_GROUP in of_brokers:
+        recover += ", so that the broker checks every open half message"
+    if not clients:
+        return recover, ("rmqtool", "recover", STORE)
+    messages, first = sum(each["messages"] or 0 for each in clients), clients[0]
     names = ("--group", first["group"], "--topic", first["topic"], "--queue", str(first["queue_id"]))
     text = (
         "rmqtool reset-offset sets it: --from earliest, or --since TIME, lets the group receive messages"
         f" again; --from latest skips what it has not read, up to {messages} message{'s'[messages == 1 :]},"
         " and so does rmqtool recover"
     )
+    text += f"; {recover}" if of_brokers else ""
     return text, ("rmqtool", "reset-offset", STORE, *names, "--from", "earliest")
 
 

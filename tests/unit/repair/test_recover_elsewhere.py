@@ -18,15 +18,19 @@ from rmqtool.cli import main
 from rmqtool.formats import checkpoint, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.half_checks import find_checks
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 from rmqtool.repair.rebuild import plan_rebuild
 from rmqtool.repair.recover import offsets, side_files, state, timer
 from rmqtool.repair.recover.after import After
+from tests.support.records import record
+from tests.support.whole_store import write_whole
 
 StoreCopy = Callable[[str], Path]
 WHEEL = timer_format.WHEEL_SIZE
 UNIT = timer_format.LOG_UNIT.size
+HALF, OP, CHECKS = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 
 
 def as_it_is(root: Path) -> After:
@@ -171,6 +175,7 @@ def test_a_queue_that_loses_its_end_takes_its_groups_back(store_copy: StoreCopy)
         "queue_id": queue_id,
         "from": offset,
         "to": offset - 1,
+        "queue_end": offset - 1,
         "messages": offset - 1,
     } in moved
     assert offset_actions(root, after) == actions
@@ -185,6 +190,80 @@ def test_offsets_that_cannot_be_understood_are_named_and_kept(store_copy: StoreC
         actions, warnings = offsets.offset_actions(store, as_it_is(root), None)
     assert actions == []
     assert len(warnings) == 1 and warnings[0].startswith("config/consumerOffset.json ")
+
+
+def checked_store(root: Path, half_offset: int, op_offset: int) -> None:
+    """Half messages 0 to 6: a filler, finished, put back (as 4), open, the copy, finished, given up.
+
+    The op records name 1 and 5. Message 4 is open as well.
+    """
+    real = {"REAL_TOPIC": "T", "REAL_QID": "0"}
+    halves = [record(HALF, b"x", queue_offset=0)]
+    for queue_offset, key in enumerate(("B", "C", "D", "C", "F", "G"), 1):
+        halves.append(record(HALF, b"x", {"UNIQ_KEY": key, **real}, queue_offset=queue_offset))
+    ops = [record(OP, body, queue_offset=n) for n, body in enumerate((b"1", b"5,"))]
+    given_up = record("TRANS_CHECK_MAX_TIME_TOPIC", b"x", {"UNIQ_KEY": "G", **real})
+    write_whole(root, [*halves, *ops, given_up])
+    table = {f"{HALF}@{CHECKS}": {"0": half_offset}, f"{OP}@{CHECKS}": {"0": op_offset}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+@pytest.mark.parametrize(
+    ("half_offset", "op_offset", "half", "op", "count"),
+    [
+        (99, 99, 3, 1, 2),  # the first open one, and the op record that names 5
+        (99, 2, 3, 1, 1),  # without that record 5 would be checked again
+        (99, 1, 3, 1, 1),
+        (7, 99, 7, 2, 1),
+        (2, 99, 2, 1, 1),
+    ],
+)
+def test_the_checks_of_half_messages_go_on_at_the_first_open_one(
+    half_offset: int, op_offset: int, half: int, op: int, count: int, tmp_path: Path
+) -> None:
+    """Not at the end, where no open transaction would be checked; of op records at the first one needed."""
+    checked_store(tmp_path, half_offset, op_offset)
+    (action,) = offset_actions(tmp_path, as_it_is(tmp_path))
+    assert action.reason.startswith(f"{count} committed offset")
+    assert [each["open"] for each in action.detail["moved"] if "open" in each] == [2] * (half_offset == 99)
+    do(tmp_path, [action])
+    with Store.open(tmp_path) as store:
+        assert consumer_offsets(store) == {(HALF, CHECKS): {0: half}, (OP, CHECKS): {0: op}}
+    assert offset_actions(tmp_path, as_it_is(tmp_path)) == []
+
+
+@pytest.mark.parametrize("case", ["ok_533_clean", "ok_540_clean", "ok_540_expired"])
+def test_the_checks_go_on_where_a_broker_had_them(case: str, store_copy: StoreCopy) -> None:
+    """Found from the log alone: the very offsets that a real broker had committed."""
+    with Store.open(store_copy(case)) as store:
+        committed, (checks,) = consumer_offsets(store), find_checks(store).values()
+        halves, ops = ((store.first_live(topic, 0), store.max_offset(topic, 0)) for topic in (HALF, OP))
+    first = checks.first_open(halves)
+    assert committed[HALF, CHECKS] == {0: first} and halves[0] < first < halves[1]
+    assert committed[OP, CHECKS] == {0: checks.first_op(first, ops)}
+
+
+def test_no_line_resets_a_group_of_the_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be refused; verify, doctor and recover name recover, and what it does."""
+    checked_store(tmp_path, 99, 1)
+    monkeypatch.setenv("COLUMNS", "10000")
+
+    def shown(*words: str) -> str:
+        capsys.readouterr()
+        main([*words])
+        return "".join(capsys.readouterr())
+
+    assert f"the first of them: rmqtool recover {tmp_path}" in shown("verify", str(tmp_path))
+    out = shown("doctor", str(tmp_path))
+    assert f"rmqtool recover sets that of {CHECKS}" in out
+    assert out.splitlines()[-1] == f"next      rmqtool recover {tmp_path}"
+    for words in (("recover", str(tmp_path)), ("recover", str(tmp_path), "--apply")):
+        out = shown(*words)
+        assert f"{CHECKS} is past the end of queue 0 of {HALF}: set to 3, the first of 2 open half" in out
+        assert "reset-offset" not in out
+    assert "CF04" not in shown("doctor", str(tmp_path))
 
 
 # Timer
