@@ -7,7 +7,8 @@ in this order:
        say the same in each row are left out, and those that repeat what was typed: `alike` has what they say
     2. headers break at their underscores
     3. while a text has less than its room, columns are left out: empty ones and those that say nothing new,
-       from the right and those of _STAY last, then those of _FIRST_TO_GO, in its order
+       from the right and those of _STAY last, then those of _FIRST_TO_GO, in its order. A group's offset in a
+       queue, and the first and last one there, stay if those of _LESS_THAN_OFFSETS make room
     4. body and text are cut down to their room, then the other texts to theirs, except names; then body and
        text to TEXT_FLOOR columns; text is then left out. A body that was searched shows the match
     5. then all other texts are cut, the widest first; sentences continue on more lines instead. Names keep
@@ -24,7 +25,8 @@ takes a fifth of the start of `info`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Protocol, SupportsInt
 
@@ -50,8 +52,11 @@ _FIRST_TO_GO = (
     "share", "field_offset", "size", "physical_offset", "length", "reads_from", "body_p99_bytes",
     "body_mean_bytes", "body_min_bytes", "delay_p99_ms", "delay_p50_ms", "duration_p99_ms",
     "duration_p50_ms", "lag_bytes", "body_max_bytes", "messages_per_s", "skipped_messages",
-    "again_messages", "committed_offset", "max_offset",
+    "again_messages", "committed_offset", "min_offset", "max_offset",
 )  # fmt: skip
+_OFFSETS = ("committed_offset", "min_offset", "max_offset")
+_LESS_THAN_OFFSETS = ("share", "reads_from", "lag_bytes", "oldest_time", "lost_messages", "status")
+_TOLD_BY_OFFSETS = {"ok", "lost", "ahead", "never_committed", "no_topic"}
 _PLACE = "physical_offset"
 _ALIKE = ("found_by", "matched")
 _ALIKE_SHOWN = 3
@@ -230,11 +235,36 @@ class Table:
                 if column.header.isidentifier():  # not an expression of a query
                     column.pieces = column.header.split("_")
                 column.width = column.natural
+        self._keep_offsets(width)
         empty = sorted((each for each in self._columns[:0:-1] if each.is_empty), key=lambda each: each.rank)
         for name in (*(each.header for each in empty), *self._first_to_go):
             for column in [each for each in self._columns if each.header == name]:
                 if self._is_narrow(width):
                     self._leave_out(column)
+
+    def _keep_offsets(self, width: int) -> None:
+        """Leaves out columns that say less than the offsets of groups, if these have room then.
+
+        The headers of the offsets lose the word that they share.
+        """
+        offsets = [each for each in self._columns if each.header in _OFFSETS]
+        words = {word for each in self._columns if each.header == "status" for text in each.texts
+                 for word in text.split(", ")}  # fmt: skip
+        if len(offsets) < len(_OFFSETS) or not words <= _TOLD_BY_OFFSETS or not self._is_narrow(width):
+            return
+        for column in offsets:
+            column.pieces = column.pieces[:1]
+            column.width = column.natural
+        less = sorted(
+            (each for each in self._columns[1:] if each.header in _LESS_THAN_OFFSETS),
+            key=lambda each: _LESS_THAN_OFFSETS.index(each.header),
+        )
+        if _least([each for each in self._columns if each not in less]) > width:
+            return
+        for column in less:
+            if _least(self._columns) > width:
+                self._leave_out(column)
+        self._first_to_go = [name for name in self._first_to_go if name not in _OFFSETS]
 
     def _is_narrow(self, width: int, *, whole: bool = False) -> bool:
         """Whether lines of `width` leave a text less than TEXT_ROOM columns, or with `whole` cut it."""
@@ -303,6 +333,11 @@ class Table:
             for place, limit in zip(places, cut, strict=True):
                 limits[place] = limit
         return None if over > 0 else limits
+
+
+def _least(columns: Sequence[_Column]) -> int:
+    """The width of lines in which each text is as narrow as it can be."""
+    return sum(each.floor if each.is_text else each.width for each in columns) + _GAP * (len(columns) - 1)
 
 
 def narrower(widths: Sequence[int], floors: Sequence[int], over: int) -> list[int]:
@@ -433,10 +468,10 @@ class _Column:
 
     @property
     def _distinct(self) -> int:
-        """The smallest width, up to NAME_ROOM, from which on no two names of the block are cut alike."""
+        """The smallest width, up to NAME_ROOM, from which on no name of the block looks like another one."""
         if self._distinct_width is None:
             names, width = set(self.texts), NAME_ROOM
-            while width > TEXT_FLOOR and len({_cut_middle(name, width - 1) for name in names}) == len(names):
+            while width > TEXT_FLOOR and _are_distinct(names, width - 1):
                 width -= 1
             self._distinct_width = width
         return self._distinct_width
@@ -554,6 +589,16 @@ def _cut_middle(text: str, limit: int) -> str:
         return _cut(text, limit)
     head = limit // 2
     return f"{text[:head]}…{text[len(text) - (limit - head - 1) :]}"
+
+
+def _are_distinct(names: Collection[str], limit: int) -> bool:
+    """Whether `_cut_middle` leaves of each name what no other one begins and ends with."""
+    head = limit // 2
+    tail = limit - head - 1
+    cut = {name: _cut_middle(name, limit) for name in names}
+    ends = Counter((name[:head], name[-tail:]) for name in names if len(name) >= head + tail)
+    alike = any(ends[name[:head], name[-tail:]] > 1 for name, text in cut.items() if text != name)
+    return not alike and len({*cut.values()}) == len(cut)
 
 
 _CUTS = {

@@ -128,7 +128,7 @@ def fields(by: Sequence[str]) -> tuple[str, ...]:
 
 def table_fields(by: Sequence[str]) -> tuple[str, ...]:
     """The fields that a table shows."""
-    offsets = ("committed_offset", "max_offset") if "queue" in by else ("queues",)
+    offsets = ("committed_offset", "min_offset", "max_offset") if "queue" in by else ("queues",)
     return (*(name for word, name in _NAMES.items() if word in by), *offsets, *_TABLE_FIELDS)
 
 

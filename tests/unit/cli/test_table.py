@@ -118,6 +118,46 @@ def test_groups_are_told_apart_before_anything_else_is_shown(width: int) -> None
     assert min(len(row[0]) for row in rows) >= 12
 
 
+SPANS = [(53, 30, 43, None, "ahead"), (1, 1, 1, 0, "ok"), (37, 50, 275, 225, "lost"),
+         (None, 0, 4, 4, "never_committed")]  # fmt: skip
+
+
+def of_offsets(status: str | None = None, digits: int = 1) -> list[dict[str, object]]:
+    """Groups before, in and past their queues."""
+    return [
+        {"group": "CID_RMQ_SYS_TRANS", "topic": f"RMQ_SYS_TRANS_{'OP_' * (place % 2)}HALF_TOPIC",
+         "queue_id": 0, "committed_offset": None if committed is None else committed * digits,
+         "min_offset": first * digits, "max_offset": end * digits, "lag_messages": lag, "share": "██",
+         "lag_bytes": 9000, "lost_messages": 13, "oldest_time": "2026-11-21T09:04:37.457+00:00",
+         "reads_from": "memory", "status": [status or word]}
+        for place, (committed, first, end, lag, word) in enumerate(SPANS)
+    ]  # fmt: skip
+
+
+def test_the_offsets_of_groups_stay_before_what_they_tell() -> None:
+    """At 80 columns a row says whether a group is before, in or past its queue; else its status does."""
+    offsets = ("committed", "min", "max")
+    for rows, width, has_offsets, has_status in (
+        (of_offsets(), 80, True, False),
+        (of_offsets(), 100, True, True),
+        (of_offsets(digits=10**9), 80, False, True),
+        (of_offsets("unreadable"), 80, False, True),  # which no offset tells
+    ):
+        table = Table(tuple(rows[0]), width=width)
+        lines = table.lines(rows)
+        assert all(len(line) <= width for line in lines)
+        header = lines[0].split()
+        assert [name in header for name in (*offsets, "lag")] == [has_offsets] * 3 + [True]
+        assert ("status" in header, "status" in table.left_out) == (has_status, not has_status)
+    assert Table(tuple(rows[0]), width=80).lines(of_offsets())[3].split()[-3:] == ["53", "30", "43"]
+
+
+def test_a_cut_name_looks_like_no_other() -> None:
+    """Also not like one that is whole."""
+    lines = Table(tuple(of_offsets()[0]), width=80).lines(of_offsets())
+    assert "RMQ_SYS_TRANS_HALF_TOPIC " in lines[3] and "P_HALF_TOPIC " in lines[4]
+
+
 def test_empty_columns_go_before_others_and_what_people_look_for_last() -> None:
     """Of empty columns the last goes first, and one that stays longest after all others."""
     names = ("lag_messages", "share", "lag_bytes", "oldest_time", "reads_from")
