@@ -90,7 +90,10 @@ def reset_offset(
     A consumer that keeps running goes on where it was, and commits its own offsets again. Consumers that
     broadcast keep their offsets themselves. A slave takes its offsets from its master: reset them there.
     Offsets in RocksDB or in lmqConsumerOffset.json are not written. The broker's own groups are never
-    reset.
+    reset. No entry is removed: to remove that of a group or topic which does not belong to the store, delete
+    it from offsetTable in consumerOffset.json and its .bak, a line "TOPIC@GROUP" with what is in its braces.
+    rmqtool verify --pass config then checks that the file can still be read. On a running broker, mqadmin
+    deleteSubGroup --removeOffset removes a group with all its offsets.
 
     Exits with 0 when nothing is to be changed, or everything was set; 1 when something would change, and
     for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from rmqtool.storage import lock
 from rmqtool.times import format_time
 from tests.support.stores import Library
 from tests.support.trees import tree_digest, unchanged
+from tests.support.whole_store import codes_of
 
 pytestmark = pytest.mark.usefixtures("json_lines")
 
@@ -359,6 +361,22 @@ def test_what_stands_against_it(store_copy: Callable[[str], Path], tmp_path: Pat
     with unchanged(rocksdb):
         code, _, err = run(capsys, rocksdb, "--group", "*", "--from", "0", "--apply")
         assert code == 4 and "in RocksDB" in err and "resetOffsetByTime" in err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_is_removed_by_hand_as_the_help_says(
+    name: str, store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From both files, as a broker writes them: nothing else changes, and verify finds nothing new."""
+    assert main(["reset-offset", "--help"]) == 0
+    assert "delete it from offsetTable" in " ".join(capsys.readouterr().out.split())
+    root = store_copy(name)
+    before, codes = offsets(root), codes_of(root, passes=("config",))
+    for path in (root / FILE, root / f"{FILE}.bak"):
+        text = path.read_text() if path.exists() else ""
+        path.write_text(re.sub(r'"%s@%s":\s*\{[^}]*\}\s*,?' % (TOPIC, GROUP), "", text))  # noqa: UP031
+    assert offsets(root) == {pair: found for pair, found in before.items() if pair != (TOPIC, GROUP)}
+    assert codes_of(root, passes=("config",)) == codes
 
 
 def test_the_document_is_the_brokers() -> None:
