@@ -13,6 +13,7 @@ from rmqtool.commands.recover_verdicts import (
     config_lost_sentence,
     cost_of_start,
     offsets_lost_sentence,
+    offsets_old_sentence,
     start_sentences,
 )
 from rmqtool.commands.rocksdb_text import rocksdb_parts
@@ -86,6 +87,7 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         yield from start_sentences(
             _predictions(starts), more=bool(found.lost), offsets_lost=offsets_lost, is_said=found.config_lost,
             timer=next(iter(timer), ""), codes=[each.name for each in found.diagnoses],
+            offsets_old=offsets_old_sentence(f"{each.name} {each.cost}" for each in found.diagnoses),
         )  # fmt: skip
     elif any(start.error is not None for start in starts) or any(
         each.severity == "error" and each.name.startswith("start_") for each in found.diagnoses

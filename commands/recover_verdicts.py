@@ -18,11 +18,13 @@ from rmqtool.commands.verdicts import (
     lost_offsets_cure,
     span,
 )
+from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import BY_CODE, leaves_ledger
 from rmqtool.terminal import counted, shortened
 
 OFFSETS_LOST = "CF08"
 OFFSETS_OLD = "CF13"
+_OLD_COST = pattern("groups receive again .*?consumeFromWhere")
 
 
 def torn_rows(found: Row) -> list[dict[str, Any]]:
@@ -61,6 +63,18 @@ def offsets_lost_sentence(texts: Iterable[str]) -> str:
         f" again. Copy {what} from a backup, the old host or a slave before a broker starts; without a copy,"
         f" {without}."
     )
+
+
+def offsets_old_sentence(texts: Iterable[str]) -> str:
+    """Say that committed offsets are old, and what that costs; empty if none of the findings says so.
+
+    `texts` are the findings, with their codes and what a broker does.
+    """
+    old = next((each for each in texts if each.startswith(OFFSETS_OLD)), None)
+    if old is None:
+        return ""
+    cost = _OLD_COST.search(old)
+    return f"Committed offsets are old ({OFFSETS_OLD}){f': {cost[0]}' if cost else ''}."
 
 
 CONFIG_FILES = {
@@ -107,7 +121,8 @@ def of_recover(found: Row) -> list[str]:
         offsets_lost=offsets_lost_sentence(found["warnings"]),
         is_said=found["config_lost"],
         timer=_timer_text(found),
-        codes=[code for code in (*codes, *_old_offsets(found)) if code != "CF07"],  # predictions say its cost
+        offsets_old=offsets_old_sentence(found["warnings"]),
+        codes=[code for code in codes if code != "CF07"],  # predictions say its cost
     )
     if ledger_is_damaged(found):
         sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
@@ -116,11 +131,6 @@ def of_recover(found: Row) -> list[str]:
     sentences += _plan_sentences(found)
     sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
-
-
-def _old_offsets(found: Row) -> Iterator[str]:
-    """Yield the code of a warning that committed offsets are old, if there is one."""
-    yield from {each[:4] for each in found["warnings"]} & {OFFSETS_OLD}
 
 
 def _timer_text(found: Row) -> str:
@@ -152,13 +162,14 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
 
 def start_sentences(
     predictions: Sequence[Row], *, more: bool = False, offsets_lost: str = "", is_said: bool = False,
-    timer: str = "", codes: Iterable[str] = (),
+    timer: str = "", offsets_old: str = "", codes: Iterable[str] = (),
 ) -> Iterator[str]:  # fmt: skip
     """Yield the brokers whose start is safe first, then the others by what their start costs.
 
     `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
-    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs. `codes` are
-    those of what was found: CF03, CF06, CF07 and CF13 cost something at a start.
+    `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs,
+    `offsets_old` is `offsets_old_sentence`. `codes` are those of what was found: CF03, CF06 and CF07 cost
+    something at a start.
     """
     brokers: dict[str, list[str]] = {}
     codes = set(codes)
@@ -173,7 +184,7 @@ def start_sentences(
     safe = brokers.pop("", [])
     if safe:
         what = "nothing more" if more else "nothing"
-        if offsets_lost or timer or lacks_topics or OFFSETS_OLD in codes:
+        if offsets_lost or timer or lacks_topics or offsets_old:
             what = "no more messages" if more else "no message"
         yield f"A start of {listed(safe, word='or')} loses {what}."
     else:
@@ -181,16 +192,15 @@ def start_sentences(
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
     yield from _config_cures(predictions)
-    if offsets_lost and not is_said:
-        yield f"But {offsets_lost[0].lower()}{offsets_lost[1:]}" if safe else offsets_lost
-    if OFFSETS_OLD in codes:
-        text = f"committed offsets are old ({OFFSETS_OLD}): groups receive messages again, or skip some"
-        yield f"But {text}." if safe else f"{text.capitalize()}."
-    if lacks_topics:
-        text = "topics that topics.json lacks are served to nobody until they are created again (CF03)"
-        yield f"But {text}." if safe else f"{text.capitalize()}."
-    if timer:
-        yield f"But {timer}." if safe else f"{timer[0].upper()}{timer[1:]}."
+    lacking = "Topics that topics.json lacks are served to nobody until they are created again (CF03)."
+    also = (
+        "" if is_said else offsets_lost,
+        offsets_old,
+        lacking if lacks_topics else "",
+        f"{timer[0].upper()}{timer[1:]}." if timer else "",
+    )
+    for sentence in filter(None, also):
+        yield f"But {sentence[0].lower()}{sentence[1:]}" if safe else sentence
 
 
 def config_that_ends(row: Row) -> Row | None:

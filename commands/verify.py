@@ -17,6 +17,7 @@ from rmqtool.commands.recover_verdicts import (
     beyond_texts,
     config_lost_sentence,
     offsets_lost_sentence,
+    offsets_old_sentence,
     start_sentences,
 )
 from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
@@ -321,6 +322,7 @@ def _start_sentences(
         offsets_lost=offsets_lost_sentence(f"{code} {each.repair}" for code, each in present.items()),
         is_said=is_folder_lost(opened.layout),
         timer=next((BY_CODE[code].message for code in ("TM03", "TM04", "TM02") if code in present), ""),
+        offsets_old=offsets_old_sentence(f"{code} {each.reaction}" for code, each in present.items()),
         codes=present,
     )
 

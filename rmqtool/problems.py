@@ -350,7 +350,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF12", "topics deleted", "note", "the log has messages of topics that are not in topics.json and have no queues, as after a deletion",
             "does not serve them", None, "AdminBrokerProcessor#deleteTopic"),
     Problem("CF13", "old offsets", "warning", "the committed offsets are those of the older consumerOffset.json.bak, because the file was lost",
-            "starts; groups receive again what they consumed since, and those without an offset begin at their consumeFromWhere",
+            "starts; groups receive again what they consumed since it was written, and those without an offset begin at their consumeFromWhere",
             "if a group must not receive messages again, or has no offset, set its offsets with rmqtool reset-offset before a broker starts; rmqtool help recovery has the steps",
             "ConfigManager#load, ConsumerOffsetManager#queryOffset"),
     Problem("CF14", "groups unknown", "note", "groups have committed offsets, but are not in subscriptionGroup.json: they were deleted, or the file is an older one",

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
-from rmqtool.formats import checkpoint, config_json
+from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_LOST, OFFSETS_OLD, decided_since
 from rmqtool.message.system_topics import (
     BUILT_IN_GROUPS,
@@ -45,11 +46,10 @@ from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES, DELAY_OFFSETS, GROUPS_FILE, TOPICS, read_config
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.open_files import head_of
-from rmqtool.times import format_duration
+from rmqtool.times import format_time
 
 CONSUMER_OFFSETS = "consumerOffset.json"
-_PERSISTED_MS = 10_000  # a broker that runs writes the .bak again every five seconds
+_SINCE = "since it was written"  # of CF13; a broker writes what the file had five seconds before as the .bak
 NAMED = 3  # groups or topics that a finding names
 _FOLDERS = {TOPICS: "topics", GROUPS_FILE: "subscriptionGroups", CONSUMER_OFFSETS: "consumerOffsets"}
 """The databases of a configuration in RocksDB (v1), in config/."""
@@ -72,19 +72,22 @@ def is_group_of_brokers(group: str) -> bool:
     return group in BUILT_IN_GROUPS or group.startswith(("CID_RMQ_SYS_", "CID_ONSAPI_"))
 
 
-def lost_config(layout: StoreLayout, messages: Mapping[str, int], *, live: bool = False) -> Iterator[Finding]:
+def lost_config(
+    layout: StoreLayout, messages: Mapping[str, int], *, live: bool = False, last_ms: int = 0
+) -> Iterator[Finding]:
     """CF07 to CF10, CF13, CF14: what is lost though the store must have had it, or is replaced.
 
     Args:
         layout: of a store.
         messages: how many there are, by topic.
         live: whether a broker runs, which may just be writing a file that has a .bak.
+        last_ms: the store time of the last message, with which CF13 compares the .bak; 0 if it is unknown.
     """
     if not has_config(layout):
         return
     yield from _replaced_offsets(layout)
     if not live:
-        yield from _old_offsets(layout, messages)
+        yield from _old_offsets(layout, messages, last_ms)
     yield from _unknown_groups(layout)
     if without := groups_without_offsets(layout, messages):
         found = finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(without), names=without)
@@ -250,7 +253,7 @@ def groups_without_offsets(layout: StoreLayout, topics: Iterable[str]) -> list[s
     return sorted(known_groups(layout, topics) - have, key=by_length)
 
 
-def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding]:
+def _old_offsets(layout: StoreLayout, topics: Iterable[str], last_ms: int) -> Iterator[Finding]:
     """CF13: the offsets are those of the .bak, which a broker reads, or recover has put in their place."""
     folder, bak = layout.config_folder, layout.config.get(f"{CONSUMER_OFFSETS}.bak")
     if folder is None or layout.rocksdb_config is not None:
@@ -269,11 +272,16 @@ def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding
     if decided and not left:
         return
     names = sorted(known - have - decided, key=by_length)
-    older_ms = 0 if bak is None else _older_ms(layout, bak)
+    is_original = bak is not None and not decided  # reset-offset replaces the .bak
+    older_ms = _older_ms(bak, last_ms) if bak is not None and is_original else 0
     found = finding("CF13", f"config/{CONSUMER_OFFSETS}", groups=len(names), names=names, older_ms=older_ms)
     text = found.problem.message
-    if older_ms > _PERSISTED_MS:
-        text += f", written {format_duration(older_ms)} before the last message"
+    if older_ms:
+        written, last = (format_time(each, UTC) or each for each in (last_ms - older_ms, last_ms))
+        text += f"; the .bak was written {written}, the last message {last}"
+        since = f"since {written} or up to 5 s before (the last message was stored {last})"
+        broker = found.problem.broker.replace(_SINCE, since)
+        found = replace(found, problem=replace(found.problem, broker=broker))
     if decided:
         text += f"; reset-offset has not set those of {listed([*map(cut_name, left)], NAMED)}"
     elif names:
@@ -282,14 +290,10 @@ def _old_offsets(layout: StoreLayout, topics: Iterable[str]) -> Iterator[Finding
     yield replace(found, message=text)
 
 
-def _older_ms(layout: StoreLayout, path: Path) -> int:
-    """How long before the last message of the checkpoint a file was written; 0 if that is not known."""
+def _older_ms(path: Path, last_ms: int) -> int:
+    """How long before the last message a file was written; 0 if that is not known, as of a copy."""
     status = Listing().status(path)
-    data = b"" if layout.checkpoint is None else head_of(layout.checkpoint, checkpoint.FILE_SIZE)
-    if status is None or not data:
-        return 0
-    last_ms = checkpoint.decode(data.ljust(checkpoint.FILE_SIZE, b"\0")).physic_msg_timestamp
-    return max(last_ms - int(status.st_mtime * 1000), 0)
+    return 0 if status is None or not status.st_mtime else max(last_ms - round(status.st_mtime * 1000), 0)
 
 
 def still_lost(groups: Sequence[str]) -> str:

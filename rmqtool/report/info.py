@@ -116,7 +116,7 @@ def store_info(store: Store) -> Info:
     at_risk = _at_risk(store, checkpoint, _Known(heads, spans, tail), unreadable)
     for path in layout.config.values():
         unreadable.read_head(path, 1)
-    problems = [*_problems(store, spans)]
+    problems = [*_problems(store, spans, tail)]
     if ends.is_judged(store):
         problems += ends.ahead(spans, tail, index)
         problems += ends.missing(store, checkpoint.index_msg_timestamp if checkpoint is not None else 0)
@@ -184,7 +184,7 @@ def _unsupported(layout: StoreLayout) -> list[Info]:
     ]
 
 
-def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
+def _problems(store: Store, spans: Spans, tail: Tail) -> Iterator[Finding]:
     """Findings from the names and sizes of files, and config files that are missing or cannot be read."""
     yield from check_files(store.layout, store.profile, live=store.live)
     messages: dict[str, int] = {}
@@ -193,7 +193,8 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
     yield from unreadable_config(store.layout)
     yield from lost_topics(store.layout, len(messages))
     yield from unknown_topics(store.layout, messages)
-    yield from lost_config(store.layout, messages, live=store.live)
+    last_ms = 0 if tail.last is None else tail.last.store_timestamp
+    yield from lost_config(store.layout, messages, live=store.live, last_ms=last_ms)
 
 
 def _any_path(store: Store) -> str:

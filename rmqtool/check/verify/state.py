@@ -115,7 +115,9 @@ class ConfigCheck:
             found += _topics(self.context, self.documents)
             found += _consumer_offsets(self.context, self.documents)
             found += _delay_offsets(self.context, self.documents)
-            found += lost_config(self.context.layout, self.context.topics, live=self.context.live)
+            context = self.context
+            last_ms = context.last_store_timestamp
+            found += lost_config(context.layout, context.topics, live=context.live, last_ms=last_ms)
             if not self.context.live:
                 found += went_back_finding(self.context.store)
                 found += () if self.context.bounds.bounded else old_bak(self.context.store)

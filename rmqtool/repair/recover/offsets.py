@@ -66,7 +66,7 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
         UnreadableError: a config file cannot be read.
     """
     root = store.layout.root
-    lost = lost_config(store.layout, _messages(after))
+    lost = lost_config(store.layout, _messages(after), last_ms=after.last_store_timestamp)
     actions: list[Action] = []
     warnings: list[str] = []
     checked: list[tuple[str, Callable[[Any, After], tuple[list[dict[str, Any]], Any]]]] = [

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rmqtool.cli import main
 from rmqtool.formats import config_json
 from rmqtool.read.lost_config import known_groups, lost_config
 from rmqtool.read.store import Store
+from rmqtool.times import format_time
 from tests.support.stores import Library
 
 StoreCopy = Callable[[str], Path]
@@ -298,7 +300,11 @@ def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.
     document["offsetTable"] = {name: each for name, each in table.items() if "pub_group_tag" not in str(name)}
     bak = config.with_name("consumerOffset.json.bak")
     bak.write_bytes(config_json.dump(document, "5.3"))
-    os.utime(bak, (0, 0))
+    with Store.open(root) as opened:
+        last_ms = opened.last_stored_ms()
+    assert last_ms is not None
+    os.utime(bak, ns=((last_ms - 1000) * 1_000_000,) * 2)
+    written, last = (format_time(each, UTC) for each in (last_ms - 1000, last_ms))
     config.unlink()
     expected = config_json.parse(bak.read_bytes())["offsetTable"]
     for is_applied in (False, True):
@@ -310,14 +316,16 @@ def test_an_old_bak_is_no_loss_of_nothing(store_copy: StoreCopy, capsys: pytest.
             if is_applied
             else [("config/consumerOffset.json", f"{config.name} is missing; its .bak can be read")]
         )
-        assert "pub_group_tag" in found["detail"]["names"] and found["detail"]["older_ms"] > 10**12
-        assert ".bak, because the file was lost, written 56y before" in found["message"]
+        assert "pub_group_tag" in found["detail"]["names"] and found["detail"]["older_ms"] == 1000
+        assert f"lost; the .bak was written {written}, the last message {last}; " in found["message"]
         assert "no offset in it: pub_group_tag, " in found["message"] and "reset-offset" in found["repair"]
         for command in (("verify",), ("doctor", "--no-host", "--format", "text"), ("recover",)):
             code, out, err = run(capsys, *command, root)
             said = " ".join((out + err).split())
             assert code == 1 and (is_applied or "no message. But committed offsets are old (CF13)" in said)
             assert "Nothing wrong" not in said and "CF13" in said
+            again = f"groups receive again what they consumed since {written} or up to 5 s before (the last"
+            assert is_applied or f"{again} message was stored {last}), and those without" in said
         assert run(capsys, "recover", root, "--apply")[0] == 0
         assert config_json.parse(config.read_bytes())["offsetTable"] == expected
     assert b'"rmqtoolOffsetsOld":true' in config.read_bytes()
