@@ -19,6 +19,7 @@ from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.lookup_text import (
     PLACES_SHOWN,
     Filled,
+    damaged_texts,
     dead_texts,
     groups_of_lost_texts,
     in_words,
@@ -644,7 +645,10 @@ class _Task:
     def _ending(self, request: Request, looked: SearchReport, left: NamesLeft, count: int) -> int:
         """Report damage and what was not found; return the exit code."""
         code = self._wrong(request, looked)
-        return worst_exit_code(code, self._found(request, looked, left, count))
+        code = worst_exit_code(code, self._found(request, looked, left, count))
+        for text in damaged_texts(self.store, request, looked, left.names(), self.command("recover")):
+            self.writer.note(f"rmqtool: {text}")
+        return code
 
     def _wrong(self, request: Request, looked: SearchReport) -> int:
         """Report damage and ranges that were not searched; return the exit code."""

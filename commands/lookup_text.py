@@ -32,6 +32,7 @@ _NAME_MAX = 200
 PLACES_SHOWN = 3
 _KINDS = {"any": "message id, unique key or key", "key": "key", "uniq_key": "unique key", "tag": "tag",
           "msg_id": "message id", "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
+_OF_KEYS = ("any", "key", "uniq_key")
 _ROWS_SHOWN = 100
 _TABLE_ROWS_SHOWN = 3  # a person reads the sentence after the table
 _RANGES_SHOWN = 3
@@ -347,6 +348,25 @@ def dead_texts(request: Request, looked: SearchReport, recover: str) -> Iterable
         yield (
             f"{len(lost)} index {points.format(of_what)} past the end of the log ({where}): it may be among"
             f" the lost messages; {recover}"
+        )
+
+
+def damaged_texts(
+    store: Store, request: Request, looked: SearchReport, names: Sequence[str], recover: str
+) -> Iterator[str]:
+    """Yield in which damaged ranges of the log keys stand that were not found.
+
+    `names` are those of the request that were not found, `recover` is the command line that shows the lost
+    messages.
+    """
+    from rmqtool.read.key_scan import names_in_damage
+
+    names = names if request.kind in _OF_KEYS else ()
+    found = names_in_damage(store, names, looked.damage.values())
+    for name, start, stop in islice(found, PLACES_SHOWN):
+        yield (
+            f"{shortened(name)} stands in the damaged bytes at offsets {start} to {stop}: it may be a key of"
+            f" a lost message; what is lost: {recover}"
         )
 
 

@@ -180,6 +180,7 @@ def _show(
     everything: bool,
 ) -> int:
     """Show the plan for `request`, or that of a plan file; return the exit code."""
+    from rmqtool.read.coverage import covered_ranges
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
     file, wanted = changes.wanted(change, "recover", request, Request.of_options)
@@ -196,7 +197,7 @@ def _show(
     own = found if brokers else _of_own_versions(found)
     lines = list(recover_lines(
         own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
-        whole=_whole_commands(store, found), keys=_keys_text(store, found),
+        whole=_whole_commands(store, found), keys=_keys_text(store, found, covered_ranges(opened)),
         slave=_diff_command(store, opened), command=store.command,
     ))  # fmt: skip
     if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
@@ -243,20 +244,28 @@ def _whole_commands(store: options.ProfiledStoreOptions, found: Row) -> tuple[st
     return print_them, store.command("append", "--input", WHOLE_FILE)
 
 
-def _keys_text(store: options.ProfiledStoreOptions, found: Row, backup: Path | None = None) -> str | None:
+def _keys_text(
+    store: options.ProfiledStoreOptions, found: Row, covered: Sequence[tuple[int, int]],
+    backup: Path | None = None,
+) -> str | None:  # fmt: skip
     """Return how to see whether a key is that of a lost message: before the plan is done, or in its `backup`.
 
-    The plan takes the entries of lost messages out of the index. None if it does not.
+    The plan takes the entries of lost messages out of the index, which covers the records in these ranges.
+    None if it does not, or if the index has none of them.
     """
     of_index = [each for each in found["actions"] if each["path"].startswith("index/")]
     paths = [each["path"] for each in of_index if each["kind"] in ("replace", "delete")]
-    if not found["lost"] or not paths:
+    reached = [
+        any(start <= row["physical_offset"] < stop for start, stop in covered) for row in found["lost"]
+    ]
+    if not any(reached) or not paths:
         return None
+    most = "most" if all(reached) else "some"
     if backup is None:
         line = store.command("lookup", "KEY")
         return (
             f"To see whether a key belonged to a lost message, run {line} before --apply: the index has the"
-            " keys of most of them. After --apply, only the old index in the backup knows."
+            f" keys of {most} of them. After --apply, only the old index in the backup knows."
         )
     line = on_store(backup / "files", "dump", "--what", "index", "--topic", "TOPIC", "--key", "KEY")
     return f"To see whether a key belonged to a lost message, look it up in the old index:\n{line}"
@@ -290,10 +299,12 @@ def _apply(
     *,
     everything: bool,
 ) -> int:
+    from rmqtool.read.coverage import covered_ranges
     from rmqtool.repair.recover import recover_store
 
     with store.open() as opened:
         total = sum(file.size for file in opened.layout.commit_log)
+        covered = covered_ranges(opened)
         options.note_assumed_version(output, opened.written_by, "--profile")
     with output.progress("recover", 2 * total) as bar:
         result = recover_store(
@@ -309,7 +320,8 @@ def _apply(
     undo = None if result.backup is None else changes.undo_command(store, result.backup)
     check = store.command("verify") if result.backup is not None else None
     output.write_object(found, recover_lines(
-        found, everything=everything, undo=undo, check=check, keys=_keys_text(store, found, result.backup),
+        found, everything=everything, undo=undo, check=check,
+        keys=_keys_text(store, found, covered, result.backup),
         each=_each_text(store, found), command=store.command,
     ))  # fmt: skip
     return EXIT_FINDINGS if found["remaining"] and result.backup is None else EXIT_OK

@@ -22,6 +22,7 @@ __all__ = [
     "hit_batches",
     "hits",
     "kernels",
+    "key_scan",
     "known_topics",
     "log_items",
     "lookup_explain",

@@ -22,7 +22,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, tag_text
 from rmqtool.formats.java import index_key_hash
-from rmqtool.index.index_file import IndexFile
+from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.log_heads import Head, heads_of_file, is_blank
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
@@ -76,6 +76,13 @@ def covered_range(store: Store, file: IndexFile) -> tuple[int, int]:
     """The records of an index file, first entry's to last entry's: half-open physical offsets."""
     header = file.header
     return header.begin_physical_offset, _record_end(store, header.end_physical_offset)
+
+
+def covered_ranges(store: Store) -> list[tuple[int, int]]:
+    """The records of every index file that can be used, as `covered_range`."""
+    with OpenFiles() as files:
+        found = open_index_files(store.layout, files)
+        return [covered_range(store, file) for file in found if file.is_plausible and not file.is_empty]
 
 
 def gaps(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.errors import FormatError, MissingCodecError, UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.java import java_utf8_encode
@@ -19,12 +21,14 @@ from rmqtool.read.hits import Hit, KeyMatcher, SearchReport
 from rmqtool.read.log_items import is_small, log_items
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
     from rmqtool.read.access import Via
 
-_NAMES_MAX = 16  # names that are looked for one by one: in a record, or in the bytes of a batch
+_NAMES_MAX = 16  # names that are looked for one by one: in a record, in the bytes of a batch, or in damage
+_DAMAGE_MAX = 64 << 20  # bytes of damaged ranges that are searched for names
 
 
 def scan(
@@ -95,6 +99,30 @@ def selected(
             stored = store.find(offset)
             if stored is not None:
                 yield stored
+
+
+def names_in_damage(
+    store: Store, names: Sequence[str], damage: Iterable[Finding]
+) -> Iterator[tuple[str, int, int]]:
+    """The names that stand in damaged ranges of the log as keys stand in properties.
+
+    Only the first names, and the first bytes of all ranges, are searched. Yields the name, and the physical
+    offsets at which its range begins and ends.
+    """
+    left = _DAMAGE_MAX
+    with OpenFiles() as files:
+        for found in damage:
+            start, size = found.physical_offset, min(found.length or 0, left)
+            file = None if start is None else store.commit_log.file_of(start)
+            if start is None or file is None or size <= 0:
+                continue
+            left -= size
+            with suppress(UnreadableError):  # a finding of its own
+                data = files.read(file.path, start - file.file_from_offset, size)
+                for name in names[:_NAMES_MAX]:
+                    text = re.escape(java_utf8_encode(name))
+                    if re.search(b"(?<=[\x01 ])" + text + b"(?![^\0\x02 ])", data):
+                        yield name, start, start + (found.length or 0)
 
 
 def batch_hits(store: Store, wanted: KeyMatcher, selection: Selection, looked: SearchReport) -> Iterator[Hit]:

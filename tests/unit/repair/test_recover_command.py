@@ -222,6 +222,27 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     assert "\nkeys " not in run(capsys, root)[1]
 
 
+def test_no_key_is_looked_up_in_an_index_that_does_not_reach_the_damage(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The index ends long before the damage: lookup sees the key in the damaged bytes."""
+    root = store_copy("torn_533_killed_burst")
+    with (root / "commitlog/00000000000005242880").open("r+b") as log:
+        log.seek(5577200 - 5242880)
+        log.write(bytes(90))  # its header
+    _, plan, _ = run(capsys, root)
+    assert "\nlost already at least 1 message" in plan and "replace  index/" in plan and "\nkeys " not in plan
+    assert main(["lookup", str(root), "b5504"]) == 1
+    said = (
+        "b5504 stands in the damaged bytes at offsets 5577200 to 5577536: it may be a key of a lost message"
+    )
+    assert f"{said}; what is lost: rmqtool recover {root}\n" in capsys.readouterr().err
+    assert main(["lookup", str(root), "b550"]) == 1  # the beginning of this key is none
+    assert "stands in" not in capsys.readouterr().err
+    code, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
+    assert code == 0 and "\nkeys " not in out
+
+
 def test_the_line_after_the_repair_lists_a_filler_for_each_lost_message(
     store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
