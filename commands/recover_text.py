@@ -244,8 +244,8 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
-def _shortened_queues(plan: Row) -> str:
-    """Return how many queues end earlier than now, after the plan."""
+def _shortened_queues(plan: Row) -> set[tuple[str, int]]:
+    """Return the queues that end earlier than now, after the plan."""
     now = {
         (queue["topic"], queue["queue_id"]): queue["max_before"]
         for row in plan["predictions"]
@@ -253,7 +253,7 @@ def _shortened_queues(plan: Row) -> str:
         if queue["max_before"] is not None
     }
     ends = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in plan["queues"]}
-    return str(sum(ends.get(queue, 0) < end for queue, end in now.items()))
+    return {queue for queue, end in now.items() if ends.get(queue, 0) < end}
 
 
 _OF_THE_LOAD = ("load the store", "allocate", "of a heap of")
@@ -262,7 +262,8 @@ _LEGEND = {
     "dispatch once more": "dispatch once more: write units and index entries of messages that had them; a key"
     " may then find a message twice",
     "deliver again": "deliver again: delayed messages of which the log has the delivered copy",
-    "hide messages": "hide messages: no queue refers to them any more, so no consumer receives them",
+    "hide messages": "hide messages: their queue has no unit of them any more, so its consumers never receive"
+    " them",
     "leave groups ahead": "leave groups ahead: their committed offset is past the end of a queue, so they"
     " skip its next messages",
 }
@@ -280,7 +281,7 @@ _QUESTIONS: tuple[_Question, ...] = (
      lambda plan: _size(plan["given_up_bytes"])),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"] + sum(row["count"] for row in torn_rows(plan)))),
-    ("shorten queues", _cut_queues, _shortened_queues),
+    ("shorten queues", _cut_queues, lambda plan: str(len(_shortened_queues(plan)))),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch once more", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
     ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
@@ -296,7 +297,7 @@ _QUESTIONS: tuple[_Question, ...] = (
 
 
 def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
-    """Yield the queues whose range would change, with their ends."""
+    """Yield the queues whose range a start changes, or that the plan shortens, with their ends."""
     brokers = found["predictions"]
     ends: dict[tuple[str, int], Row] = {}
     now = {  # of any broker: 4.x does not see the batch queues that are there
@@ -314,6 +315,9 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
             entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now.get(key, "none")})
             span = f"{queue['min_after']}..{queue['max_after']}"
             entry[row["broker"]] = "none" if queue["lost"] else span
+    shortened = _shortened_queues(found)
+    for key in shortened:
+        ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now[key]})
     if not ends:
         return
     planned = {(queue["topic"], queue["queue_id"]): queue for queue in found["queues"]}
@@ -334,6 +338,8 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
     yield from Output.table_lines(shown, columns)
     if len(rows) > len(shown):
         yield f"... and {counted(len(rows) - len(shown), 'more queue')} (--all shows all)"
+    if shortened:
+        yield f"{'recover':<13}shortens queues whose last units lead to no sound record of the queue"
 
 
 def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:

@@ -249,8 +249,9 @@ def cost_of_start(row: Row, lost_files: Collection[str] = ()) -> str:
     if row["queues_lost"]:
         parts.append(f"loses {counted(row['queues_lost'], 'queue')}")
     if count := row["messages_hidden"]:
-        parts.append(f"leaves {counted(count, 'message')} without a queue unit: consumers never receive"
-                     f" {'it' if count == 1 else 'them'}")  # fmt: skip
+        its, them = ("its", "it") if count == 1 else ("their", "them")
+        what = f"leaves {counted(count, 'message')} without a unit in {its} queue"
+        parts.append(f"{what}: the consumers of the queue never receive {them}")
     if again := row.get("delivered_again"):
         parts.append(f"delivers {counted(again, 'delayed message')} again")
     elif "CF07" in lost_files:

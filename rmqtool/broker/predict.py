@@ -83,8 +83,8 @@ def predict_all(
         settings: of the broker; None: from broker.conf, else the defaults.
         keep_cache: leave the read pages in the page cache.
         index_slots: also count the used slots of changed index files; this costs more than everything else.
-        unreachable: count the messages that no queue refers to afterwards. This scans the whole log; without
-            it, only the part that a broker reads is scanned.
+        unreachable: count the messages of which their queue has no unit afterwards. This scans the whole log;
+            without it, only the part that a broker reads is scanned.
         sound: cached scans of log files, from salvage.
         progress: called with the bytes of the log just scanned.
         scan_limit: starts for which more bytes of the log must be scanned are left out (see `log_bytes`);

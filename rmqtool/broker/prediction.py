@@ -127,8 +127,9 @@ class Prediction:
         first_abandoned_timestamp, last_abandoned_timestamp: their smallest and largest store time.
         queues: every queue of the broker afterwards, and queues that it lacks although the log holds messages
             of them (among the `lost` ones).
-        messages_unreachable: messages in the log that no queue refers to afterwards, so no consumer receives
-            them. None if not requested. Sound records after `end_offset` are not included.
+        messages_unreachable: messages in the log whose queue offset is outside of their queue afterwards, so
+            none of its consumers receives them; a wrong unit in another queue may refer to them. None if not
+            requested. Sound records after `end_offset` are not included.
         second_queues: of queues that are written twice: those on the side from which clients are not served;
             empty otherwise. All other fields say what clients can get; only `units_added` counts both sides.
         loaded_spans: (min, max) of every queue after load(), before start() (4.x differs).
@@ -387,8 +388,8 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
     notes = []
     if start.error is None and any(queue.unreachable > queue.former for queue in queues.values()):
         notes.append(
-            "unreachable messages stay in the log until they expire, but no queue refers to them: no consumer"
-            " receives them, and no later start repairs this"
+            "unreachable messages stay in the log until they expire, but their queue has no unit of them: its"
+            " consumers never receive them, and no later start repairs this"
         )
     if start.error is None and any(queue.lost for queue in queues.values()):
         notes.append(

@@ -121,5 +121,5 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str]]:
         yield "start_loses_messages", "commitlog", message
     if count := found.messages_hidden:
         what = "1 message" if count == 1 else f"{count} messages"
-        message = f"leaves {what} that no consumer ever receives: the queue lacks units for them"
+        message = f"leaves {what} that consumers of the queue never receive: it lacks units for them"
         yield "start_leaves_messages", "consumequeue", message

@@ -76,15 +76,35 @@ def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.Ca
     assert ["hide", "messages", "1412", "1400", "0"] in lines
     assert ["pubTopicOne", "0", "none", "none", "none", "0..1400"] in lines
     assert ["pubBatchCQ", "0", "0..36", "none", "same", "0..36"] in lines
-    assert "             hide messages: no queue refers to them any more" in out
+    assert "             hide messages: their queue has no unit of them any more" in out
     assert "             leave groups ahead: their committed offset is past the end" in out
     assert "dispatch once more" not in out  # a line for each row that is shown, and no other
-    assert "no queue refers to them" in out and "never dispatch" not in out
+    assert "their queue has no unit of them" in out and "never dispatch" not in out
     _, found = report(capsys, root, "--broker", "5.4")
     (row,) = found["predictions"]
     assert (row["queues_lost"], row["messages_unreachable"], row["never_dispatched"]) == (1, 1400, 0)
     (queue,) = [each for each in row["queues"] if each["lost"]]
     assert (queue["topic"], queue["log_max"], queue["max_after"]) == ("pubTopicOne", 1400, 0)
+
+
+def test_a_queue_that_only_recover_shortens_is_shown(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two queue folders were exchanged: the longer queue loses units that lead to records of the other.
+
+    The record past the end of the other has a unit, in the wrong queue.
+    """
+    root = store_copy("ok_540_clean") / "consumequeue/pubTopicEight"
+    for before, after in (("3", "x"), ("5", "3"), ("x", "5")):
+        (root / before).rename(root / after)
+    _, out, _ = run(capsys, root.parents[1], "--broker", "5.4")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["shorten", "queues", "0", "1"] in lines and ["hide", "messages", "1", "0"] in lines
+    assert ["pubTopicEight", "3", "0..70", "0..70", "0..71"] in lines
+    assert ["pubTopicEight", "5", "0..71", "same", "0..70"] in lines
+    assert "recover      shortens queues whose last units lead to no sound record of the queue\n" in out
+    says = "leaves 1 message without a unit in its queue: the consumers of the queue never receive it"
+    assert says in " ".join(out.split())
 
 
 def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -806,7 +806,7 @@ def test_a_warning_has_its_cost_and_its_cure(cases: Library, tmp_path: Path, cap
     _, _, warning = out.partition("\nWARNING, certain: IX06 ")
     assert "  cost    the broker extends a short file with zeros" in warning
     assert "  do      rmqtool recover rebuilds the index from the commit log\n" in warning
-    assert "leaves 1000 messages without a queue unit" in " ".join(out.split())
+    assert "leaves 1000 messages without a unit in their queue" in " ".join(out.split())
     assert "start_leaves_messages" not in out and len(out.splitlines()) <= 23
     main(["doctor", str(root), "--no-host", "--all"])
     assert "\nWARNING, likely: start_leaves_messages " in capfd.readouterr().out
