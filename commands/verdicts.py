@@ -216,6 +216,7 @@ def of_expire(found: Row) -> list[str]:
         if unconsumed:
             text = by_name(unconsumed, "message", "group")
             sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
+        sentences += _waiting(found)
         sentences += _unknown_groups(found)
         free = found["free_before"]
         if free is not None and free < log["start_after"] and not found["applied"]:
@@ -307,6 +308,20 @@ def _is_measured(found: Row) -> bool:
         return False
     first, last = forecast["measured_from_timestamp_ms"], forecast["measured_to_timestamp_ms"]
     return bool(last - first >= MEASURED_MIN_MS and found["at_timestamp_ms"] - last < STALE_MS)
+
+
+def _waiting(found: Row) -> Iterator[str]:
+    """Yield how many messages that wait inside the broker are deleted, by their kind."""
+    kinds: dict[str, int] = {}
+    for row in found["pending"]:
+        kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["messages"]
+    if kinds:
+        most = "" if all(row["exact"] for row in found["pending"]) else "at most "
+        text = listed([counted(count, f"{kind} message") for kind, count in kinds.items()])
+        if found["applied"]:
+            yield f"That deleted {most}{text} that still waited."
+        else:
+            yield f"This deletes {most}{text} that still {'waits' if [*kinds.values()] == [1] else 'wait'}."
 
 
 def _unknown_groups(found: Row) -> Iterator[str]:

@@ -713,6 +713,16 @@ def test_expire_names_the_database_of_lost_offsets(cases: Library, tmp_path: Pat
     )
 
 
+def test_expire_counts_what_waits_in_the_broker(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """--force deletes half and delayed messages too: the verdict says so, before and afterwards."""
+    root = cases.copy("ok_533_clean", tmp_path / "store")
+    what = "5 delayed messages and 10 half messages that still"
+    _, out, _ = run(capfd, "expire", root, "--before", 2097152)
+    assert f"This deletes {what} wait." in verdict(out)
+    code, out, _ = run(capfd, "expire", root, "--before", 2097152, "--apply", "--force")
+    assert code == 0 and f"That deleted {what} waited." in verdict(out)
+
+
 def test_sizes_that_files_have_and_take() -> None:
     """The sum is that of the sizes in the table."""
     assert _sizes_text({"size_bytes": 3 << 20, "allocated_bytes": 3 << 20}) == "3.0 MiB"
