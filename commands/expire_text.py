@@ -38,6 +38,7 @@ _TOPIC_OF_QUEUES_COLUMNS = ("topic", "queues", "messages_going", "queues_that_be
 _TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
 _GROUPS_SHOWN = 3
+_SKIPS_SHOWN = 8  # command lines; a topic has one for each queue
 _LIMITS = {
     "diskMaxUsedSpaceRatio": "files older than {hours}h are deleted at any hour",
     "diskSpaceCleanForciblyRatio": "files of any age are deleted",
@@ -135,25 +136,37 @@ def _free_lines(found: Row, command: Callable[..., str], *, everything: bool) ->
     if found["needed_after"]["unconsumed"]:
         how = "rmqtool help recovery (The disk is full)"
         yield f"{'':<13}to store such messages again at the end of the log: {how}"
-    yield from _skip_lines(found["needed_after"], command)
+    yield from _skip_lines(found["needed_after"], command, everything=everything)
 
 
-def _skip_lines(needed: Row, command: Callable[..., str]) -> Iterator[str]:
+def _skip_lines(needed: Row, command: Callable[..., str], *, everything: bool) -> Iterator[str]:
     """Yield the lines that let groups skip what they have not consumed, if nothing else needs the log file.
 
-    These are groups that have never committed an offset, and may be unused.
+    They skip nothing that stays: no copy at the end of the log, and no later message.
     """
-    pairs = list(dict.fromkeys((row["group"], row["topic"]) for row in needed["unconsumed"]))
-    is_all = all(row["committed"] is None for row in needed["unconsumed"])
-    if not pairs or not is_all or needed["pending"] or needed["unknown"]:
+    queues: dict[tuple[str, str, int], list[int]] = {}
+    for row in needed["unconsumed"]:
+        queues.setdefault((row["group"], row["topic"], row["next_offset"]), []).append(row["queue_id"])
+    if not queues or needed["pending"] or needed["unknown"]:
         return
     who, them = (
-        ("this group is", "it") if len({pair[0] for pair in pairs}) == 1 else ("these groups are", "them")
+        ("this group is", "it") if len({place[0] for place in queues}) == 1 else ("these groups are", "them")
     )
-    yield f"{'':<13}if {who} no longer used, let {them} skip these messages:"
-    for group, topic in pairs:
-        skip = command("reset-offset", "--group", group, "--topic", topic, "--from", "latest")
+    count = sum(row["messages"] for row in needed["unconsumed"])
+    these = "this message" if count == 1 else f"these {count} messages"
+    is_stored = "it is" if count == 1 else "they are"
+    yield (
+        f"{'':<13}once {is_stored} stored again, or if {who} no longer used, let {them} skip {these}, and"
+        " none that stays:"
+    )
+    places = list(queues.items())
+    shown = places if everything else places[:_SKIPS_SHOWN]
+    for (group, topic, offset), ids in shown:
+        words = [word for queue_id in sorted(ids) for word in ("--queue", str(queue_id))]
+        skip = command("reset-offset", "--group", group, "--topic", topic, *words, "--from", str(offset))
         yield f"{'run':<13}{skip}"
+    if places[len(shown) :]:
+        yield f"{'':<13}and {counted(len(places) - len(shown), 'more line')} (--all shows all)"
 
 
 def _needed_by(found: Row, *, everything: bool) -> str:

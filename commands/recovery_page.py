@@ -395,17 +395,23 @@ before `--apply`. If consumerOffset.json is lost, it is unknown which groups sti
 Delayed messages that are overdue hold a file until they are delivered. After `rmqtool deliver STORE --apply`
 their copies are at the end of the log, and nothing of them is lost with the old file.
 
-A group that is behind holds its files too. If it cannot catch up first, store the messages that it has not
-consumed again at the end of the log. Then delete the files, which needs `--force`:
+A group that is behind holds its files too. If it cannot catch up first, save the messages that it has not
+consumed, let it skip them, and store them again at the end of the log:
 
 ```text
 rmqtool tail STORE --group GROUP --retry --json > unread.jsonl
+rmqtool reset-offset STORE --group GROUP --from latest --apply
 rmqtool append STORE --input unread.jsonl
-rmqtool expire STORE --before OFFSET --archive DIR --apply --force
+rmqtool expire STORE                Which files are free to go?
+rmqtool expire STORE --before OFFSET --archive DIR --apply
 ```
 
-The group goes on at the first message that is left, and receives the copies at the end. Messages of
-unread.jsonl whose file stays are delivered twice.
+The group then receives each message once, as a copy. A group without any offset needs its topics named, here
+`--topic %RETRY%GROUP`. If you have stored the copies before reset-offset, it would skip them with `--from
+latest`: let it skip the originals alone. For retry messages that is `rmqtool reset-offset STORE --group GROUP
+--topic %RETRY%GROUP --from OFFSET --apply`, where OFFSET is the queue offset of the first copy; `rmqtool
+expire STORE` prints these lines if nothing else needs the file. Do not use `--force` for this: it also
+deletes half, delayed and timer messages that still wait.
 
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
 Then copy the folders, but not the manifests, over the store. README.txt in the archive has these lines with

@@ -167,13 +167,17 @@ _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPI
 
 @dataclass(frozen=True, slots=True)
 class Unconsumed:
-    """Messages of a queue that a group has not consumed; `committed` is None if it never committed."""
+    """Messages of a queue that a group has not consumed; `committed` is None if it never committed.
+
+    `next_offset` is the queue offset after the last of them, the first that stays.
+    """
 
     group: str
     topic: str
     queue_id: int
     committed: int | None
     messages: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +283,9 @@ def _unconsumed(
             committed = offsets.get((effect.topic, group), {}).get(effect.queue_id)
             if committed is None and only_committed:
                 continue
-            first = max(committed or 0, effect.first_before)
-            if first < effect.first_after:
-                yield Unconsumed(group, effect.topic, effect.queue_id, committed, effect.first_after - first)
+            first, stop = max(committed or 0, effect.first_before), effect.first_after
+            if first < stop:
+                yield Unconsumed(group, effect.topic, effect.queue_id, committed, stop - first, stop)
 
 
 def _without_group(affected: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:

@@ -618,6 +618,7 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
         "2 of 4 log files would be deleted, 5 files in all", "the log would then start at 2097152",
         "changed 3d01h ago, kept 72h", "warning      ",
         "5 overdue delayed messages of level 4 still pending would be deleted",
+        "This deletes 5 delayed messages that still wait.",
     ):  # fmt: skip
         assert piece in text, piece
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
@@ -632,19 +633,30 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     text = capsys.readouterr().out
     assert "overdue" not in text and "delayed" not in text
     assert f"\nnext         rmqtool stats {root} --by group\n" in text  # who needs the first file
-    assert "which has no committed" not in text and "let " not in text  # others need the file too
+    assert "which has no committed" not in text and "once they are stored again, or if these" in text
     assert "groups have not consumed messages of 4 more queues (--all lists them)" in text
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC", "--all"]) == 0
     text = capsys.readouterr().out
-    assert "more queues" not in text and "no longer used" not in text
+    assert "more queues" not in text and "more line" not in text
     assert "_0, which has no committed offset, has not consumed 4 messages of %RETRY%pubVeryLong" in text
     _let_groups_consume(root)
+    for number in (0, 1):  # as help recovery says: the copies are stored before the groups skip the originals
+        group = "VeryLongGroup_".join(["pub", *[""] * 10]) + str(number)
+        assert main(["tail", str(root), "--group", group, "--retry", "--json", "-q"]) == 0
+        (root.parent / "unread.jsonl").write_text(capsys.readouterr().out)
+        assert main(["append", str(root), "--input", str(root.parent / "unread.jsonl"), "-q"]) == 0
+        capsys.readouterr()
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
     text = capsys.readouterr().out
-    assert "if these groups are no longer used, let them skip these messages:\nrun  " in text
+    says = "once they are stored again, or if these groups are no longer used, let them skip these 6"
+    assert f"{says} messages, and none that stays:\nrun  " in text
     lines = [each.removeprefix("run").strip() for each in text.splitlines() if each.startswith("run ")]
-    assert len(lines) == 2 and all(main([*shlex.split(each)[1:], "--apply"]) == 0 for each in lines)
-    capsys.readouterr()
+    for line, count in zip(lines, (4, 2), strict=True):
+        words = shlex.split(line)[1:]
+        assert words[-4:] == ["--queue", "0", "--from", str(count)]
+        assert main([*words, "--apply", "--json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert (row["skipped_messages"], row["lag_messages"]) == (count, count)  # the copies are left
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
     assert "free to go   the log files before offset " in capsys.readouterr().out
 
