@@ -303,11 +303,15 @@ def _copy_lines(row: Row, stores: Stores) -> Iterator[str]:
         )
         if each["fillers"]:
             yield f"{'undo':<13}{stores[each['side']].command('recover', '--undo', 'BACKUP')}"
+        if replaced := [argument(path) for path in each["replaced"][:_FILES_SHOWN]]:
+            keep = argument(each["keep"])
+            yield f"{'keep':<13}{command_line('mkdir', '-p', keep)}"
+            yield from (f"{'keep':<13}{command_line('mv', '-i', path, keep)}" for path in replaced)
         for file in each["files"][:_FILES_SHOWN]:
             yield f"{'copy':<13}{command_line('cp', '-p', argument(file['from']), argument(file['to']))}"
         if len(each["files"]) > _FILES_SHOWN:
             more = counted(len(each["files"]) - _FILES_SHOWN, "more file")
-            yield f"{'and':<13}copy {more} before the next line: --json names all of them (whole_files)"
+            yield f"{'and':<13}keep and copy {more} before the next line: --json names all (whole_files)"
         yield from _recover_lines(each["side"], row, stores)
 
 

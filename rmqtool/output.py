@@ -643,7 +643,7 @@ def filled(line: str, width: int | None) -> list[str]:
     return [f"{' ' * LABEL_WIDTH if number else label}{piece}" for number, piece in enumerate(pieces)]
 
 
-_COMMANDS = ("next", "undo", "run", "restore", "copy")  # labels of command lines
+_COMMANDS = ("next", "undo", "run", "restore", "keep", "copy")  # labels of command lines
 
 
 def _start_pager() -> subprocess.Popen[bytes] | None:

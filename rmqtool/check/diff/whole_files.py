@@ -37,7 +37,9 @@ class WholeFiles:
 
     `messages` is how many records of these files `side` lacks; None if they were not counted. `fillers` is
     whether `side` has fillers there: its repair has to be undone first. `is_all` is whether nothing is left
-    to carry over: the files hold all that `side` lacks, and no repair has to be undone.
+    to carry over: the files hold all that `side` lacks, and no repair has to be undone. `replaced` are the
+    files of `side` that the copies replace, and that can be kept in the folder `keep`, outside of the store;
+    none if a repair has to be undone, whose backup keeps them.
     """
 
     side: SideName
@@ -45,6 +47,8 @@ class WholeFiles:
     messages: int | None
     fillers: bool
     is_all: bool
+    replaced: tuple[Path, ...]
+    keep: Path
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -54,6 +58,8 @@ class WholeFiles:
             "messages": self.messages,
             "fillers": self.fillers,
             "is_all": self.is_all,
+            "replaced": [str(path) for path in self.replaced],
+            "keep": str(self.keep),
         }
 
 
@@ -223,4 +229,9 @@ def _whole_files(name: SideName, side: Operand, files: list[StoreFile], log: Log
     has_fillers = any(each.fillers and (each.start, each.stop, each.messages) in parts for each in lacking)
     is_all = log.diverged is None and not has_fillers
     is_all = is_all and not any(without([part[:2]], copied) for part in held)
-    return WholeFiles(name, pairs, sum(known) if len(known) == len(counts) else None, has_fillers, is_all)
+    replaced = tuple(path for _, path in pairs if path in places.values() and not has_fillers)
+    root = layout.root or folder.parent
+    return WholeFiles(
+        name, pairs, sum(known) if len(known) == len(counts) else None, has_fillers, is_all, replaced,
+        root.with_name(f"{root.name}.replaced"),
+    )  # fmt: skip

@@ -90,8 +90,8 @@ def follow(text: str, backup: Path | None) -> None:
         if label == "undo":
             assert words[-1] == "BACKUP" and backup is not None
             words[-1] = str(backup)
-        if label == "copy":
-            assert words[0] == "cp"
+        if label in ("keep", "copy"):
+            assert words[0] in ("mkdir", "mv", "cp")
             subprocess.run(words, check=True, timeout=60)
         else:
             assert words[:2] == ["rmqtool", "recover"] and label in ("undo", "run")
@@ -139,9 +139,12 @@ def test_files_before_the_parting_are_copied(
     assert f"\nbest         If {side.upper()} stays, copy {len(lost)} file" in text
     assert text.index("\nbest ") < text.index("\ncarry over ") < text.index("\nif A stays")
     assert "Then compare again before you run any other line" in text
+    kept = {each.name: each.read_bytes() for each in lost if each.exists() and backup is None}
     follow(text, backup)
     for each in lost:
         assert each.read_bytes() == (sound / "commitlog" / each.name).read_bytes()
+    aside = damaged.with_name(f"{damaged.name}.replaced")
+    assert {each.name: each.read_bytes() for each in aside.glob("*")} == kept
     capfd.readouterr()
     assert main(["verify", str(damaged)]) == EXIT_OK, capfd.readouterr().out
     with Store.open(damaged) as store:
@@ -281,8 +284,9 @@ def test_more_files_than_are_shown_are_copied_before_the_repair(tmp_path: Path, 
         zero(tmp_path / "a", place + 500, place + 900)
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == EXIT_FINDINGS
     lines = capfd.readouterr().out.split("\nbest ")[1].splitlines()[1:]
-    assert [each[:13].rstrip() for each in lines[:7]] == ["copy"] * 5 + ["and", "run"]
-    assert lines[5][13:] == ("copy 3 more files before the next line: --json names all of them (whole_files)")
+    assert [each[:13].rstrip() for each in lines[:12]] == ["keep"] * 6 + ["copy"] * 5 + ["and"]
+    more = "keep and copy 3 more files before the next line: --json names all (whole_files)"
+    assert lines[11][13:] == more and lines[12].startswith("run ")
 
 
 def test_messages_of_files_that_are_not_copied_do_not_count(tmp_path: Path, capfd: Capture) -> None:
