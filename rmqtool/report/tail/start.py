@@ -8,6 +8,7 @@ store timestamps of the records, which rise along a queue unless a clock was set
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from heapq import merge
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -18,6 +19,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import RETRY_PREFIX
 from rmqtool.near_names import listed, near_or_listed
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
+from rmqtool.read.selection import is_glob
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
 
@@ -80,7 +82,10 @@ def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
     known = {name for _, name in table}
     if group not in known:
         hint = near_or_listed(group, known, "groups that have any") if known else None
-        raise UsageError(f"the group {group!r} has no offsets", hint=hint)
+        if is_glob(group):
+            names = sorted(name for name in known if fnmatchcase(name, group))
+            hint = f"give one name without wildcards; groups that match: {listed(names) or 'none'}"
+        raise UsageError(f"the group {group!r} has neither offsets nor a retry topic", hint=hint)
     return found
 
 

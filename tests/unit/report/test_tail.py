@@ -254,7 +254,11 @@ def test_groups(cases: Library, tail: Callable[..., Result]) -> None:
     assert with_retry.code == EXIT_OK and len(with_retry.rows) >= len(expected)
     assert {row["topic"] for row in with_retry.rows} <= set(offsets) | {own}
     unknown = tail(path, "--group", "nobody")
-    assert unknown.code == EXIT_USAGE and "has no offsets" in unknown.err and group in unknown.err
+    assert unknown.code == EXIT_USAGE and group in unknown.err
+    assert "the group 'nobody' has neither offsets nor a retry topic" in unknown.err
+    unknown = tail(path, "--group", f"{group[:-1]}?")
+    says, _, names = unknown.err.partition("; groups that match: ")
+    assert unknown.code == EXIT_USAGE and says.endswith("give one name without wildcards") and group in names
 
 
 def test_what_a_group_sent_back_is_mentioned(
