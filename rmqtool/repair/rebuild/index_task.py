@@ -162,7 +162,7 @@ def _names(
     names = [file.path.name for file in dropped][:count]
     newest = names[-1] if names else list(kept)[-1].path.name if kept else ""
     if not newest and windows:
-        newest = _time_name(survey, min(window.start for window in windows))
+        newest = _time_name(survey, windows)
         names.append(newest)
     while len(names) < count:
         newest = f"{int(newest) + 1:017}"
@@ -170,13 +170,20 @@ def _names(
     return tuple(names[:count])
 
 
-def _time_name(survey: Survey, physical_offset: int) -> str:
-    """The name of an index file created at the store time of the record at this offset.
+def _time_name(survey: Survey, windows: Collection[Window]) -> str:
+    """The name of an index file created at the store time of the first record, or the first with a key.
+
+    The first is a filler where the repaired log begins with a hole.
 
     Source: UtilAll#timeMillisToHumanString.
     """
-    found = survey.store.find(physical_offset)
-    time_ms = found.message.store_timestamp if found is not None else 0
+    ordered = sorted(windows, key=lambda window: window.start)
+    found = survey.store.find(ordered[0].start)
+    if found is not None:
+        time_ms = found.message.store_timestamp
+    else:
+        times = (each for window in ordered for _, part in _keys_in(survey, window) for each in part[:1])
+        time_ms = int(next(times, 0))
     if not 0 <= time_ms < 253_370_764_800_000:  # year 9999
         time_ms = 0
     return time.strftime("%Y%m%d%H%M%S", time.localtime(time_ms // 1000)) + f"{time_ms % 1000:03}"

@@ -107,6 +107,22 @@ def test_a_queue_that_only_recover_shortens_is_shown(
     assert says in " ".join(out.split())
 
 
+def test_a_new_index_file_has_the_time_of_the_first_key_if_the_log_begins_with_a_hole(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first record will be a filler: none that is there now."""
+    root = store_copy("ok_540_clean")
+    with sorted((root / "commitlog").iterdir())[0].open("r+b") as log:
+        log.write(bytes(500_000))
+    shutil.rmtree(root / "index")
+    _, found = report(capsys, root)
+    names = [Path(each["path"]).name for each in found["actions"] if each["path"].startswith("index/")]
+    assert names and all(name.startswith("2026") for name in names)
+    assert run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")[0] == 0
+    made = sorted(each.name for each in (root / "index").iterdir())
+    assert made[0] == names[0] and all(name.startswith("2026") for name in made)
+
+
 def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table says with which heap 4.9 ends, or does not; mode broker goes by it."""
     root = cases.variant("4.9.7:clean:totalsize-500MiB:noabort", tmp_path / "store")
