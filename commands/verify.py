@@ -30,7 +30,6 @@ from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
     from rmqtool.check.verify import Report
-    from rmqtool.output import Output
     from rmqtool.read.store import Store
 
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
@@ -68,6 +67,9 @@ MinSeverity = Annotated[
         "--severity", metavar="note|warning|error", help="Show only findings of at least this severity."
     ),
 ]
+All = Annotated[
+    bool, typer.Option("--all", help="Show every place of a problem in text and tables, not only the first.")
+]
 
 
 @with_groups
@@ -79,6 +81,7 @@ def verify(
     limit_bytes: LimitBytes = None,
     sample: Sample = None,
     severity: MinSeverity = "note",
+    all: All = False,
     shown: options.RowOutput,
     reading: Annotated[options.ScanOptions, Before("quiet")],
 ) -> int:
@@ -90,8 +93,8 @@ def verify(
     everything that was complete when the check started is checked. The tiered copy in a store and the logs
     of compacted topics are checked too. rmqtool problems and rmqtool-problems(7) explain each kind of
     damage and what the broker does with it. Text and tables show five places of the same problem in queues,
-    and five in the index, and how many more there are; other formats show all. On a terminal long text opens
-    in a pager (PAGER); the summary follows when you leave it.
+    and five in the index, and how many more there are; --all and other formats show all. On a terminal long
+    text opens in a pager (PAGER); the summary follows when you leave it.
 
     Exits with 0 when nothing is wrong; 1 when there is a warning or an error (shown or not); 2 for a usage
     error; 3 when something could not be read or is stored in a form rmqtool cannot read. Notes are normal,
@@ -118,8 +121,9 @@ def verify(
                 progress=bar.advance,
             )
             command = cache(store.command)  # a damaged store has many findings and few repairs
-            rows = (finding_row(each, opened.layout, command) for each in seen.shown(findings))
-            writer.write_rows(_shown(rows, writer), COLUMNS, TABLE_COLUMNS, FindingBlocks().lines)
+            found = (finding_row(each, opened.layout, command) for each in seen.shown(findings))
+            rows = _shown(found, is_all=all or writer.chosen_format != "table")
+            writer.write_rows(rows, COLUMNS, TABLE_COLUMNS, FindingBlocks().lines)
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes
@@ -177,12 +181,12 @@ class _Seen:
                 yield finding
 
 
-def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str, Any]]:
-    """Yield the rows; for a table, of a problem in a folder's files the first ones, and how many follow.
+def _shown(rows: Iterable[dict[str, Any]], *, is_all: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows: all, or of a problem in a folder's files the first ones, and how many follow.
 
     One cause can make every queue wrong in the same way. Places in the log are all shown.
     """
-    if writer.chosen_format != "table":
+    if is_all:
         yield from rows
         return
     counts: Counter[tuple[str, str]] = Counter()
@@ -195,7 +199,7 @@ def _shown(rows: Iterable[dict[str, Any]], writer: Output) -> Iterator[dict[str,
         else:
             others[key] = row
     for key, row in others.items():
-        more = f"{counts[key] - _ROWS_ALIKE} more of {key[0]}: --json shows each"
+        more = f"{counts[key] - _ROWS_ALIKE} more of {key[0]}: --all shows each"
         yield {**row, "message": more, "path": key[1], "physical_offset": None, "length": None}
 
 

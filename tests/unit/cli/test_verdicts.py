@@ -1038,7 +1038,9 @@ def test_a_short_log_file_puts_at_stake_what_it_lacks(
     alike = [line for line in out.splitlines() if line.startswith("CQ03")]
     rows = [json.loads(line) for line in run(capfd, "verify", root, "--json")[1].splitlines()]
     total = sum(row["problem"] == "CQ03" and row["path"].startswith("consumequeue/") for row in rows)
-    assert (f"{total - 5} more of CQ03: --json shows each" in out) == (total > 5)  # noqa: PLR2004
+    assert (f"{total - 5} more of CQ03: --all shows each" in out) == (total > 5)  # noqa: PLR2004
+    _, every, _ = run(capfd, "verify", root, "--format", "table", "--all")
+    assert sum(" consumequeue/" in line for line in every.splitlines() if line.startswith("CQ03")) == total
     assert len(alike) <= 12 and sum(line.startswith("CL") for line in out.splitlines()) > 0  # noqa: PLR2004
     assert f"{count} messages (" in " ".join(run(capfd, "doctor", root)[1].split())
 
