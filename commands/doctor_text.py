@@ -83,7 +83,9 @@ def _start_sentence(found: Examination) -> Iterator[str]:
         return
     elif all(start.prediction is not None for start in starts):
         offsets_lost = offsets_lost_sentence(f"{each.name} {each.message}" for each in found.diagnoses)
-        timer = [each.message for each in found.diagnoses if each.name in _OF_TIMER and each.detail]
+        timer = [
+            each.message for each in found.diagnoses if each.name in _OF_TIMER and "pending" in each.detail
+        ]
         yield from start_sentences(
             _predictions(starts), more=bool(found.lost), offsets_lost=offsets_lost, is_said=found.config_lost,
             timer=next(iter(timer), ""), codes=[each.name for each in found.diagnoses],
@@ -129,7 +131,7 @@ _WENT_BACK = "CF11"
 """A note that is shown like a warning: the next write of consumerOffset.json makes it hard to undo."""
 _IN_VERDICT = frozenset({"start_leaves_messages"})
 """Named by the verdict already: in short, its lines are for what other warnings cost."""
-_OF_TIMER = ("TM03", "TM04")
+_OF_TIMER = ("TM02", "TM03", "TM04")
 """Losses of a timer, which no start of a broker shows in the log."""
 _PUT_BACK = ("CL20", "CL21")
 """Files of the log that are missing or too short: a copy of them is to be put back before anything else."""

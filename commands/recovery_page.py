@@ -490,7 +490,8 @@ never copied: their producers have to send them again. This holds for a copy of 
 
 Without timerwheel, the files of timerlog or config/timercheck (TM03) a 5.x broker starts, and delivers
 messages twice or never. recover makes the three files again from the messages in the log: with every message
-that was not delivered yet, and none that was. Name broker.conf if mappedFileSizeTimerLog is set in it.
+that was not delivered yet, and none that was. So it does where units of the timer log are gone or damaged
+(TM02), at which a broker runs out of memory. Name broker.conf if mappedFileSizeTimerLog is set in it.
 
 Of a timer in RocksDB (timerRocksDBEnable) whose database is lost or damaged, TM04 counts the pending
 messages, and rmqtool stats STORE --delayed says when they are due. Copy rocksdbstore from a backup.

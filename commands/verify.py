@@ -325,7 +325,7 @@ def _start_sentences(
         more=any(code.startswith("CL") and BY_CODE[code].severity == "error" for code in present),
         offsets_lost=offsets_lost_sentence(f"{code} {each.repair}" for code, each in present.items()),
         is_said=is_folder_lost(opened.layout),
-        timer=next((BY_CODE[code].message for code in ("TM03", "TM04", "TM02") if code in present), ""),
+        timer=next((present[code].message for code in ("TM03", "TM04", "TM02") if code in present), ""),
         offsets_old=offsets_old_sentence(f"{code} {each.reaction}" for code, each in present.items()),
         codes=present,
     )

@@ -167,6 +167,13 @@ def decode_log(data: bytes | memoryview) -> Iterator[tuple[int, LogUnit | LogBla
         position += LOG_UNIT.size
 
 
+def is_log_blank(data: bytes) -> bool:
+    """Whether `data` begins with the end of a timer log file."""
+    if len(data) < LOG_BLANK.size:
+        return False
+    return LogBlank(*LOG_BLANK.unpack(data[: LOG_BLANK.size])).magic == LOG_BLANK_MAGIC
+
+
 def decode_log_unit(buffer: bytes | memoryview, offset: int = 0) -> LogUnit:
     """The unit at byte `offset` of `buffer`.
 

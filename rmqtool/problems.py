@@ -360,8 +360,8 @@ PROBLEMS: tuple[Problem, ...] = (
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "TimerMessageStore#recover"),
-    Problem("TM02", "bad timer unit", "warning", "a timer log unit is damaged",
-            "truncates the timer log here", _TIMER, "TimerMessageStore#recover"),
+    Problem("TM02", "bad timer unit", "warning", "a timer log unit is damaged or gone",
+            "truncates the timer log here; it runs out of memory when slots of the wheel lead to what follows", _TIMER, "TimerMessageStore#recover, #dequeue"),
     Problem("TM03", "timer file lost", "warning", "a file of the timer is lost or wrong: messages are delivered twice or never",
             "starts; it delivers messages twice or never",
             "rmqtool recover STORE: makes the files of the timer again, with the messages that were not delivered yet",

@@ -32,6 +32,7 @@ __all__ = [
     "offsets_back",
     "op_records",
     "past_end",
+    "pending_timers",
     "pushed",
     "query_message",
     "reading",

@@ -5,6 +5,9 @@
     timercheck is lost      a broker takes the whole queue rmq_sys_wheel_timer again: pending messages are
                             delivered twice, and delivered ones again
     timercheck is wrong     a read time in the future: pending messages count as delivered
+    units are gone          a broker ends the timer log before them, and takes their messages from the queue
+                            again. The wheel leads to where the units were and are written again, so they link
+                            to themselves: at the first pending one the broker reads until its memory is full
     all of them             it delivers again all that was delivered
 
 The timer of 5.4 can be in RocksDB instead (timerRocksDBEnable). Without its database a broker continues where
@@ -33,7 +36,7 @@ from rmqtool.message.system_topics import TIMER_TOPIC
 from rmqtool.read.delivered import copies
 from rmqtool.read.known_topics import all_topic_names
 from rmqtool.read.selection import Selection
-from rmqtool.read.timer_units import WrongUnit, wrong_units
+from rmqtool.read.timer_units import GoneUnit, WrongUnit, gone_unit, waiting_units, wrong_units
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import read_head, reading
 from rmqtool.storage.source import nonzero_end
@@ -156,7 +159,9 @@ def may_have_lost(layout: StoreLayout) -> bool:
     check, in_rocksdb = check_of(layout), _in_rocksdb(layout)
     if in_rocksdb != "unknown":
         return in_rocksdb != "sound"
-    return _may_lack_database(layout, check) or _has_lost(layout, loss_of(layout, check))
+    if _may_lack_database(layout, check) or _has_lost(layout, loss_of(layout, check)):
+        return True
+    return gone_unit(layout) is not None
 
 
 def _in_rocksdb(layout: StoreLayout) -> Literal["sound", "unreadable", "lost", "unknown"]:
@@ -218,6 +223,8 @@ class TimerLoss(NamedTuple):
         database: what happened to the database, of a timer in RocksDB.
         is_ahead: timercheck is wrong: its read time is in the future.
         wrong: units of the timer log that do not lead to their messages; nothing else is wrong then.
+        gone: the first place of the timer log that has no unit any more; no file is lost then.
+        without_unit: how many of the messages to deliver have lost their unit with it.
     """
 
     loss: Loss
@@ -229,6 +236,8 @@ class TimerLoss(NamedTuple):
     database: Literal["", "lost", "unreadable"] = ""
     is_ahead: bool = False
     wrong: Sequence[WrongUnit] = ()
+    gone: GoneUnit | None = None
+    without_unit: int = 0
 
     @property
     def waiting(self) -> int:
@@ -245,6 +254,12 @@ class TimerLoss(NamedTuple):
         if self.wrong:
             units = "a unit" if len(self.wrong) == 1 else f"{len(self.wrong)} units"
             return f"{units} of the timer log cannot be followed: a broker may never deliver {waiting}"
+        if self.gone is not None:
+            units = "units of the timer log are gone"
+            if not self.without_unit:
+                return f"{units}; no pending message needs them"
+            first = _counted(self.without_unit, "pending message")
+            return f"{units}: a broker runs out of memory at the first of {first}"
         if self.is_ahead:
             return f"timercheck has a read time in the future: a broker never delivers {waiting}"
         if self.loss.log and not self.loss.check:
@@ -266,12 +281,15 @@ class TimerLoss(NamedTuple):
         return f"the timer in RocksDB is lost, with {waiting}: a broker {' and '.join(parts)}"
 
 
-def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
+def find_loss(
+    store: Store, log_end: int = _NEVER, *, units: Sequence[WrongUnit] | None = None
+) -> TimerLoss | None:
     """What is lost of the timer; None if neither its log, nor timercheck, nor its database is.
 
     Args:
         store: opened for reading.
         log_end: physical offset; later records do not count.
+        units: the wrong units, if they are known.
 
     Raises:
         UnreadableError: a file of the timer, or the log, cannot be read.
@@ -283,11 +301,13 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
         return None
     loss, may_lack = loss_of(layout, check), _may_lack_database(layout, check)
     wrong: Sequence[WrongUnit] = ()
+    gone = None
     if in_rocksdb == "unknown" and not may_lack and not _has_lost(layout, loss):
         if check is not None:
-            found_units = wrong_units(store, check.last_read_time)
+            gone = gone_unit(layout)
+            found_units = wrong_units(store, check.last_read_time) if units is None else units
             wrong = [each for each in found_units if not each.is_after_log and each.physical_offset < log_end]
-        if not wrong:
+        if not wrong and gone is None:
             return None
     records = [each for each in _records(store) if each.physical_offset < log_end]
     ahead = check is not None and is_ahead(layout, check)
@@ -296,7 +316,11 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
     known = None if ahead else check
     delivered = _delivered(store, records)
     pending, unclear = _pending(records, delivered, known)
-    found = TimerLoss(loss, known, records, delivered, pending, unclear, is_ahead=ahead, wrong=wrong)
+    without_unit = _without_unit(store, check, pending) if check is not None and gone is not None else 0
+    found = TimerLoss(
+        loss, known, records, delivered, pending, unclear, is_ahead=ahead, wrong=wrong, gone=gone,
+        without_unit=without_unit,
+    )  # fmt: skip
     if in_rocksdb == "unknown" and may_lack and _was_in_rocksdb(found):
         is_there = any(part.what == SIDE_STORE and not part.is_lost for part in layout.unsupported)
         in_rocksdb = "unreadable" if is_there else "lost"
@@ -304,7 +328,7 @@ def find_loss(store: Store, log_end: int = _NEVER) -> TimerLoss | None:
         start = _queue_offset(check)
         is_kept = not delivered and not any(each.queue_offset < start for each in found.pending)
         return None if in_rocksdb == "lost" and is_kept else found._replace(database=in_rocksdb)
-    if not wrong and not _has_lost(layout, loss):
+    if not wrong and gone is None and not _has_lost(layout, loss):
         return None
     if loss == (True, True, True) and not (delivered or ahead):
         return None  # a broker reads the queue from its start, and delivers each message once
@@ -374,6 +398,14 @@ def _pending(
         elif each.key not in delivered and newest[each.key] is each:
             pending.append(each)
     return pending, unclear
+
+
+def _without_unit(store: Store, check: form.Check, pending: Sequence[Timed]) -> int:
+    """How many of the messages to deliver that were in the timer log have no unit in it."""
+    _, units = waiting_units(store, check.last_read_time)
+    known = set(units["physical_offset"].tolist())
+    taken = (each for each in pending if each.queue_offset < check.last_timer_queue_offset)
+    return sum(not each.is_delete and each.physical_offset not in known for each in taken)
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,29 +1,32 @@
-"""Units of the timer log that a broker has not read yet, and that do not lead to their messages.
+"""Units of the timer log that are gone; and those not read yet that do not lead to their messages.
 
+    gone            bytes that are no unit, before the end of the timer log that timercheck notes
     offset, size    not those of a record of the timer's queue: the message is never delivered
     link            not an earlier unit of the same slot: earlier messages of the slot are never delivered
 
-Units of slots that were read do not matter any more. A broker checks none of it.
+Units of slots that were read do not matter any more. A broker checks only whether a unit is one: it ends the
+timer log at the first that is not, and takes the messages from there on from their queue again. Slots of the
+wheel go on leading to the units that are gone, and new units link to them.
 
-Source: TimerMessageStore#doEnqueue, #dequeue; TimerWheel#getSlot.
+Source: TimerMessageStore#recover, #doEnqueue, #dequeue; TimerWheel#getSlot; TimerFlushService.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import InputError
 from rmqtool.formats import timer as form
 from rmqtool.message.system_topics import TIMER_TOPIC
-from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.open_files import OpenFiles, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqtool.read.store import Store
     from rmqtool.storage.buffers import Array
-    from rmqtool.storage.layout import StoreFile
+    from rmqtool.storage.layout import StoreFile, StoreLayout
 
 _UNIT = form.LOG_UNIT.size
 _BLOCK = (1 << 20) // _UNIT * _UNIT
@@ -49,11 +52,61 @@ class WrongUnit(NamedTuple):
     is_after_log: bool = False
 
 
+class GoneUnit(NamedTuple):
+    """The first place without a unit; `flushed` is the end of the timer log that timercheck notes."""
+
+    file: StoreFile
+    position: int
+    flushed: int
+
+    @property
+    def reason(self) -> str:
+        """What is wrong."""
+        return f"no unit is there, but timercheck notes units up to {self.flushed}"
+
+
 def precision_ms(store: Store) -> int:
     """The time of a slot of the wheel, in ms."""
     conf = store.layout.broker_conf
     value = conf.integer("timerPrecisionMs") if conf is not None else None
     return value if value is not None and value > 0 else form.DEFAULT_PRECISION_MS
+
+
+def sound_units(files: Iterable[StoreFile]) -> Iterator[tuple[StoreFile, int, Array]]:
+    """(file, position, units), block by block: of each file the units before bytes that are none."""
+    import numpy as np
+
+    with OpenFiles() as opened:
+        for file in files:
+            end, is_whole = 0, True
+            while is_whole:
+                data = opened.read(file.path, end, _BLOCK)
+                units = np.frombuffer(data, form.LOG_UNIT.dtype, len(data) // _UNIT)
+                is_unit = (units["size"] == _UNIT) & (units["magic"] & ~np.int32(form.MAGIC_BITS) == 0)
+                is_whole = len(units) > 0 and bool(is_unit.all())
+                count = len(units) if is_whole else int(np.argmin(is_unit)) if len(units) else 0
+                yield file, end, units[:count]
+                end += count * _UNIT
+
+
+def gone_unit(layout: StoreLayout) -> GoneUnit | None:
+    """The first place of the timer log that has no unit although timercheck counts one there, or None.
+
+    Raises:
+        UnreadableError: timercheck, or a file of the timer log, cannot be read.
+    """
+    data = read_head(layout.timer_check, form.CHECK.size) if layout.timer_check is not None else None
+    if not data or len(data) < form.CHECK.size:
+        return None
+    flushed = form.decode_check(data).last_timer_log_flush_position
+    files = [file for file in layout.timer_log if file.file_from_offset < flushed]
+    ends = {file: position + len(units) * _UNIT for file, position, units in sound_units(files)}
+    with OpenFiles() as opened:
+        for file, end in ends.items():
+            is_end = form.is_log_blank(opened.read(file.path, end, form.LOG_BLANK.size))
+            if file.file_from_offset + end < flushed and not is_end:
+                return GoneUnit(file, end, flushed)
+    return None
 
 
 def wrong_units(store: Store, read_ms: int) -> Iterator[WrongUnit]:
@@ -62,14 +115,10 @@ def wrong_units(store: Store, read_ms: int) -> Iterator[WrongUnit]:
     Raises:
         UnreadableError: a file of the timer log cannot be read.
     """
-    import numpy as np
-
     files = store.layout.timer_log
-    found = [_waiting(file, read_ms, precision_ms(store)) for file in files]
-    if not any(len(units) for _, units in found):
+    places, units = waiting_units(store, read_ms)
+    if not len(units):
         return
-    places = np.concatenate([each for each, _ in found])
-    units = np.concatenate([each for _, each in found])
 
     def wrong(number: int, reason: str, *, is_after_log: bool = False) -> WrongUnit:
         place = int(places[number])
@@ -82,24 +131,21 @@ def wrong_units(store: Store, read_ms: int) -> Iterator[WrongUnit]:
         yield wrong(number, "its link does not lead to an earlier unit of the same slot")
 
 
-def _waiting(file: StoreFile, read_ms: int, step_ms: int) -> tuple[Array, Array]:
-    """(places in the timer log, units) of the units of a file that are still to be read."""
+def waiting_units(store: Store, read_ms: int) -> tuple[Array, Array]:
+    """(places in the timer log, units) of the units that a broker reads from the time `read_ms` on.
+
+    Raises:
+        UnreadableError: a file of the timer log cannot be read.
+    """
     import numpy as np
 
-    kind = form.LOG_UNIT.dtype
-    places, found, end = [np.zeros(0, np.int64)], [np.zeros(0, kind)], 0
-    with OpenFiles() as opened:
-        while True:
-            data = opened.read(file.path, end, _BLOCK)
-            units = np.frombuffer(data, kind, len(data) // _UNIT)
-            is_unit = (units["size"] == _UNIT) & (units["magic"] & ~np.int32(form.MAGIC_BITS) == 0)
-            count = len(units) if is_unit.all() else int(np.argmin(is_unit))
-            chosen = np.flatnonzero(_slots(units[:count], step_ms) >= read_ms // step_ms)
-            places.append(chosen * _UNIT + file.file_from_offset + end)
-            found.append(units[chosen])
-            end += count * _UNIT
-            if not count or count < len(units):
-                return np.concatenate(places), np.concatenate(found)
+    step_ms = precision_ms(store)
+    places, found = [np.zeros(0, np.int64)], [np.zeros(0, form.LOG_UNIT.dtype)]
+    for file, position, units in sound_units(store.layout.timer_log):
+        chosen = np.flatnonzero(_slots(units, step_ms) >= read_ms // step_ms)
+        places.append(chosen * _UNIT + file.file_from_offset + position)
+        found.append(units[chosen])
+    return np.concatenate(places), np.concatenate(found)
 
 
 def _slots(units: Array, step_ms: int) -> Array:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK
+from rmqtool.formats.timer import LOG_UNIT
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import delay_offsets
@@ -23,15 +24,20 @@ from rmqtool.write.store_writer import StoreWriter
 from tests.interop.after_repair import conf_of, run
 from tests.interop.brokers import Broker
 from tests.interop.processes import wait_until
+from tests.support.build_store import patch
 from tests.support.trees import copy_tree
 
 TOPIC = "TopicT"
 SETTINGS = {"mappedFileSizeTimerLog": "1048576", "mappedFileSizeCommitLog": "1048576"}
 SOON_MS, LATE_MS = 2000, 60_000
+UNITS = "timerlog/00000000000000000000"
+"""Of this file all units but the first are lost."""
 LOST = {
-    "5.4.0": (("timerlog",), ("config/timercheck",), ("timerwheel", "timerlog", "config/timercheck")),
+    "5.4.0": (
+        (UNITS,), ("timerlog",), ("config/timercheck",), ("timerwheel", "timerlog", "config/timercheck"),
+    ),
     "5.3.3": (("config/timercheck",),),
-}
+}  # fmt: skip
 
 
 SNAPSHOTS = {
@@ -66,6 +72,10 @@ def test_every_message_is_delivered_once(version: str, more: dict[str, str], tmp
         copy = copy_tree(root, tmp_path / f"copy{number}")
         for name in names:
             path = copy / name
+            if name == UNITS:
+                size = path.stat().st_size
+                patch(path, LOG_UNIT.size, bytes(size - LOG_UNIT.size))
+                continue
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         assert run("recover", copy, "--apply", "--broker-conf", conf_of(copy, settings), "--quiet") == EXIT_OK
         with Broker(version, tmp_path / f"lab{number}", copy, settings) as broker:

@@ -9,7 +9,7 @@ Source: TimerLog, TimerWheel, TimerCheckpoint, CheckpointFile; spec 01 9.9 to 9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import compaction, config_json, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.problems import BY_CODE, Finding, finding
-from rmqtool.read.timer_loss import check_of, find_loss, is_ahead, wheel_is_lost
-from rmqtool.read.timer_units import wrong_units
+from rmqtool.read.timer_loss import TimerLoss, check_of, find_loss, is_ahead, loss_of, wheel_is_lost
+from rmqtool.read.timer_units import GoneUnit, WrongUnit, gone_unit, wrong_units
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.unsupported import SIDE_FOLDER
@@ -43,18 +43,26 @@ def check_timer(context: Context) -> Iterator[Finding]:
     ):
         if path is not None:
             yield from _size(context, path, size)
+    gone = None
+    with suppress(InputError):  # a finding of its own
+        is_lost = loss_of(layout, check_of(layout)).log
+        gone = None if is_lost else gone_unit(layout)
+    lost = list(_lost(context))
+    named = {(each.path, each.physical_offset) for each in lost}
     sizes = Counter(file.size for file in layout.timer_log)
     usual = sizes.most_common(1)[0][0] if sizes else 0
     for number, file in enumerate(layout.timer_log):
         if file.size != usual:
             yield finding("TM01", context.name(file.path), 0, file.size, expected_bytes=usual)
-        yield from _timer_log(context, file, is_last=number == len(layout.timer_log) - 1)
+        is_last = number == len(layout.timer_log) - 1
+        for each in _timer_log(context, file, is_last=is_last, gone=gone):
+            if (each.path, each.physical_offset) not in named:
+                yield each
     if layout.rocksdb_messages is not None:
         with suppress(InputError):  # _lost says so
             found = read_timers(layout.rocksdb_messages)
             context.report.timer_entries += 0 if found is None else len(found.entries)
-    yield from _lost(context)
-    yield from _wrong_units(context)
+    yield from lost
     if layout.epoch is not None:
         yield from _epoch(context, layout.epoch)
     if layout.compaction_checkpoint is not None:
@@ -62,17 +70,25 @@ def check_timer(context: Context) -> Iterator[Finding]:
 
 
 def _lost(context: Context) -> Iterator[Finding]:
-    """Files or a database that are gone, by the rule of `recover`; a broker that runs has them all."""
+    """Files, units or a database that are gone or wrong, by the rules of `recover`.
+
+    Not of a broker that runs, which has them all, nor of a part of the log.
+    """
     layout = context.layout
     if layout.kind != "store" or context.live or context.bounds.bounded:
         return
     try:
-        found, lost_wheel = find_loss(context.store), wheel_is_lost(layout)
+        check = check_of(layout)
+        is_known = check is not None and not is_ahead(layout, check)
+        units = list(wrong_units(context.store, check.last_read_time)) if check and is_known else []
+        found, lost_wheel = find_loss(context.store, units=units), wheel_is_lost(layout)
     except InputError:  # of a file, or of the log: a finding of its own
         return
     if found is not None and found.database:
         numbers = {"pending": found.waiting, "delivered": len(found.delivered)}
         yield replace(finding("TM04", SIDE_FOLDER, **numbers), message=found.text)
+    elif found is not None and found.gone is not None:
+        yield _gone(context, found, found.gone)
     elif found is not None and not found.wrong:
         path = "config/timercheck" if found.loss.check else "timerlog"
         numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
@@ -87,20 +103,23 @@ def _lost(context: Context) -> Iterator[Finding]:
         lost = finding("TM03", "timerwheel")
         message = f"the timer wheel is lost: a broker {does}"
         yield replace(lost, problem=replace(lost.problem, broker=does), message=message)
+    yield from _wrong_units(context, units)
 
 
-def _wrong_units(context: Context) -> Iterator[Finding]:
+def _gone(context: Context, found: TimerLoss, gone: GoneUnit) -> Finding:
+    """The units that timercheck counts, and that the timer log does not have."""
+    start, stop = gone.position, gone.flushed - gone.file.file_from_offset
+    numbers = {"pending": len(found.pending), "delivered": len(found.delivered)}
+    made = finding(
+        "TM02", context.name(gone.file.path), start, stop - start, reason=gone.reason,
+        units_before=start // timer_format.LOG_UNIT.size, **numbers,
+    )  # fmt: skip
+    problem = replace(made.problem, message=found.text, repair=BY_CODE["TM03"].repair)
+    return replace(made, problem=problem, message=found.text)
+
+
+def _wrong_units(context: Context, found: Sequence[WrongUnit]) -> Iterator[Finding]:
     """Units that do not lead to their messages, of a timer that has lost no file."""
-    layout = context.layout
-    if layout.kind != "store" or context.live or context.bounds.bounded:
-        return
-    try:
-        check = check_of(layout)
-        if check is None or is_ahead(layout, check):
-            return
-        found = list(wrong_units(context.store, check.last_read_time))
-    except InputError:  # a finding of its own
-        return
     for each in found[:_UNITS_MAX]:
         unit = finding(
             "TM02", context.name(each.file.path), each.position, timer_format.LOG_UNIT.size,
@@ -122,7 +141,9 @@ def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:
         yield finding("TM01", context.name(path), 0, size, expected_bytes=expected)
 
 
-def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[Finding]:
+def _timer_log(
+    context: Context, file: StoreFile, *, is_last: bool, gone: GoneUnit | None
+) -> Iterator[Finding]:
     from rmqtool.storage.source import first_nonzero, open_source
 
     name, unit = context.name(file.path), timer_format.LOG_UNIT.size
@@ -135,10 +156,12 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
         end = _units_end(source)
         context.report.timer_entries += end // unit
         is_zero = first_nonzero(source, end, source.size) >= source.size
-        if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
+        if not is_zero and not timer_format.is_log_blank(source.read(end, timer_format.LOG_BLANK.size)):
             yield finding("TM02", name, end, unit, units_before=end // unit)
         elif not is_last and is_zero and end < source.size:
             yield finding("TM02", name, end, source.size - end, reason="the file ends without its end mark")
+        elif is_zero and gone is not None and (gone.file, gone.position) == (file, end):
+            yield finding("TM02", name, end, unit, reason=gone.reason)
         for start, stop in source.unreadable:
             yield finding("CP06", name, start, stop - start)
     finally:
@@ -159,12 +182,6 @@ def _units_end(source: ByteSource) -> int:
         end += (int(wrong[0]) if len(wrong) else len(units)) * unit
         if len(wrong) or not len(units):
             return end
-
-
-def _is_blank(data: bytes) -> bool:
-    if len(data) < timer_format.LOG_BLANK.size:
-        return False
-    return timer_format.LogBlank(*timer_format.LOG_BLANK.unpack(data)).magic == timer_format.LOG_BLANK_MAGIC
 
 
 def _epoch(context: Context, path: Path) -> Iterator[Finding]:

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from rmqtool.broker.expiry_rules import Chain, expired_count
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.formats import properties
-from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import (
     HALF_TOPICS,
@@ -38,9 +37,9 @@ from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueu
 from rmqtool.read.consumer_offsets import Offsets, known_offsets, with_retry_groups
 from rmqtool.read.half_checks import checked_until
 from rmqtool.read.lost_config import is_group_of_brokers
+from rmqtool.read.pending_timers import pending_timers
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files
-from rmqtool.storage.open_files import OpenFiles
 
 _KINDS = ("consumequeue", "batchconsumequeue")
 
@@ -247,7 +246,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
     searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
         ("delayed messages", partial(_delayed, store, affected)),
         ("half messages", partial(_half, store, affected, offsets, exact=is_known)),
-        ("timer messages", partial(_timer, store, affected, start_after)),
+        ("timer messages", partial(_timer, store, start_after)),
     )
     for name, search in searches:
         try:
@@ -385,43 +384,10 @@ def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]
     return keys
 
 
-def _timer(store: Store, affected: Iterable[QueueEffect], start_after: int) -> Iterator[Pending]:
-    """Timer messages whose records are deleted: in the timer log and not due yet, or not in it yet."""
-    if not store.layout.timer_log or start_after <= store.commit_log.min_offset:
+def _timer(store: Store, start_after: int) -> Iterator[Pending]:
+    """Timer messages that wait, and whose records are deleted."""
+    if start_after <= store.commit_log.min_offset:
         return
-    check = _timer_check(store)
-    last_read = check.last_read_time if check is not None else 0
-    count = _waiting_units(store, start_after, last_read)
-    next_offset = check.last_timer_queue_offset if check is not None else 0
-    for effect in affected:
-        if effect.topic == TIMER_TOPIC and effect.queue_id == 0:
-            count += max(effect.first_after - max(next_offset, effect.first_before), 0)
+    count = int((pending_timers(store).places < start_after).sum())
     if count:
         yield Pending("timer", count)
-
-
-def _timer_check(store: Store) -> timer_format.Check | None:
-    path = store.layout.timer_check
-    if path is None:
-        return None
-    with OpenFiles() as files:
-        return timer_format.decode_check(files.read(path, 0, timer_format.CHECK_FILE_SIZE))
-
-
-def _waiting_units(store: Store, start_after: int, last_read_ms: int) -> int:
-    """How many records before `start_after` have units, not delete requests, due after `last_read_ms`."""
-    import numpy as np
-
-    unit, seen = timer_format.LOG_UNIT, set[int]()
-    log_start = store.commit_log.min_offset
-    with OpenFiles() as files:
-        for file in store.layout.timer_log:
-            data = files.read(file.path, 0, file.size)
-            units = np.frombuffer(data, dtype=unit.dtype, count=len(data) // unit.size)
-            good = (units["size"] == unit.size) & (units["magic"] & ~timer_format.MAGIC_BITS == 0)
-            units = units[: int(np.argmin(good))] if not good.all() else units
-            due = units["write_time"] + units["delay"] > last_read_ms
-            place = (units["physical_offset"] >= log_start) & (units["physical_offset"] < start_after)
-            wanted = due & place & (units["magic"] & timer_format.MAGIC_DELETE == 0)
-            seen.update(units["physical_offset"][wanted].tolist())
-    return len(seen)

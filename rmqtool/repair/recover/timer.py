@@ -21,7 +21,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.read.timer_loss import lacks_wheel, snapshots
-from rmqtool.read.timer_units import precision_ms
+from rmqtool.read.timer_units import gone_unit, precision_ms
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.timer_loss import loss_actions, without_snapshots
@@ -163,6 +163,10 @@ def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
         kept.append(_units_of(file, after.log_end, log))
         if log.cut is not None:
             break
+    gone = gone_unit(layout) if log.cut is None else None
+    if gone is not None:  # of messages that the log does not have any more
+        log.cut, log.reason = gone.file.file_from_offset + gone.position, gone.reason
+        kept = [(start, units[: max(log.cut - start, 0) // _UNIT]) for start, units in kept]
     actions = _log_actions(layout.timer_log, log)
     units = TimedUnits.joined(kept, precision_ms(store))
     actions += _wheel_actions(layout, log, units)
@@ -205,10 +209,8 @@ def _why_cut(rest: bytes) -> str:
     """Why the timer log cannot continue with these bytes; empty if it ends there anyway."""
     if not any(rest):
         return ""
-    if len(rest) >= timer_format.LOG_BLANK.size:
-        blank = timer_format.LogBlank(*timer_format.LOG_BLANK.unpack(rest))
-        if blank.magic == timer_format.LOG_BLANK_MAGIC:
-            return ""
+    if timer_format.is_log_blank(rest):
+        return ""
     if len(rest) >= _UNIT:
         unit = timer_format.LogUnit(*timer_format.LOG_UNIT.unpack(rest))
         if unit.size == _UNIT and not unit.magic & ~timer_format.MAGIC_BITS:

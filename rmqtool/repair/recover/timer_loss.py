@@ -50,7 +50,7 @@ def loss_actions(store: Store, after: After, precision_ms: int) -> tuple[list[Ac
     read_ms -= read_ms % precision_ms
     units = list(_units(pending, read_ms, precision_ms, _roll_ms(layout, precision_ms)))
     reason = f"{found.text}; rebuilt from {TIMER_TOPIC} with the pending messages"
-    code = "TM02" if found.wrong else _LOST
+    code = "TM02" if found.wrong or found.gone is not None else _LOST
     actions = _files(layout, units, precision_ms, reason, code)
     queue_end = max((each.queue_offset for each in records), default=-1) + 1
     new = form.Check(read_ms, _end_of(units, _file_size(layout)), queue_end, queue_end)

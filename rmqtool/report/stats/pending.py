@@ -15,27 +15,22 @@ Source: ScheduleMessageService, TimerMessageStore; spec 02 section 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqtool import times
-from rmqtool.errors import InputError, UnreadableError
-from rmqtool.formats import properties
-from rmqtool.formats import timer as timer_format
 from rmqtool.message.rows import Row
-from rmqtool.message.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import UnitReader
+from rmqtool.read.pending_timers import UNKNOWN, pending_timers
 from rmqtool.read.store import Store
-from rmqtool.read.timer_loss import find_loss
 from rmqtool.report.stats.dimensions import QUARTER_MS, start_of
 from rmqtool.storage import config_files
 from rmqtool.storage.buffers import Array
-from rmqtool.storage.config_files import read_file
-from rmqtool.storage.open_files import OpenFiles
 
 DELAYED, TIMER, POP = "delayed", "timer", "pop"
 """The kinds: of a delay level, of the timer, and records of POP in the timer."""
@@ -45,11 +40,6 @@ FIELDS = (
 )  # fmt: skip
 TABLE_FIELDS = ("kind", "level", "first_due_time", "count", "overdue", "last_due_time", "bytes",
                 "due_hour_time")  # fmt: skip
-READ_MAX = 100_000
-"""Most timer messages whose properties are read. Of others an unknown delivery time stays unknown, and
-records of POP count as messages."""
-UNKNOWN = 0
-"""The value of an unknown delivery time."""
 
 
 class Waiting(NamedTuple):
@@ -152,116 +142,11 @@ def _delay_of(store: Store, units: Array, due: Array) -> int:
 
 
 def timers(store: Store) -> Iterator[Waiting]:
-    """Timer messages that have not been delivered, in the timer log and not in it yet.
+    """Timer messages that have not been delivered.
 
-    If the timer log or its check file is lost, those of its topic without a later copy in the log.
-
-    Raises:
-        UnreadableError: the timer log, its check file or the log cannot be read.
-        FormatError: timer messages in RocksDB cannot be read.
+    Raises: as `pending_timers`.
     """
-    loss = find_loss(store)
-    if loss is not None:  # neither the timer log nor timercheck shows alone what waits
-        due = np.array([each.due_ms or UNKNOWN for each in loss.pending], np.int64)
-        sizes = np.array([each.size for each in loss.pending], np.int64)
-        is_pop = np.array([each.topic.startswith(REVIVE_PREFIX) for each in loss.pending], np.bool_)
-        yield from _kinds(due, sizes, is_pop)
-        return
-    in_rocksdb = _in_rocksdb(store)
-    if in_rocksdb is not None:
-        due, sizes, places, next_offset = in_rocksdb
-    else:  # without any of its files a broker takes all messages of the queue
-        check = _check(store)
-        last_read = check.last_read_time if check is not None else 0
-        next_offset = check.last_timer_queue_offset if check is not None else 0
-        due, sizes, places = _logged(store, last_read)
-    queue = store.queues.get((TIMER_TOPIC, 0))
-    if isinstance(queue, ConsumeQueue):
-        live = store.first_live(TIMER_TOPIC, 0)
-        with UnitReader() as reader:
-            for _, units in reader.live_between(queue, max(next_offset, live), queue.max_offset()):
-                sizes = np.concatenate([sizes, units["size"].astype(np.int64)])
-                places = np.concatenate([places, units["physical_offset"].astype(np.int64)])
-                due = np.concatenate([due, np.full(len(units), UNKNOWN)])
-    deletes, is_pop = np.zeros((2, len(due)), np.bool_)
-    first = np.argsort(due, kind="stable")[:READ_MAX]  # those without a delivery time
-    for number in first.tolist():
-        values = _properties(store, int(places[number]))
-        if due[number] == UNKNOWN:
-            deletes[number] = properties.TIMER_DEL_UNIQKEY in values
-            due[number] = _due_time(values)
-        is_pop[number] = values.get(properties.REAL_TOPIC, "").startswith(REVIVE_PREFIX)
-    yield from _kinds(due[~deletes], sizes[~deletes], is_pop[~deletes])
-
-
-def _kinds(due: Array, sizes: Array, is_pop: Array) -> Iterator[Waiting]:
-    for kind, chosen in ((TIMER, ~is_pop), (POP, is_pop)):
+    found = pending_timers(store)
+    for kind, chosen in ((TIMER, ~found.is_pop), (POP, found.is_pop)):
         if chosen.any():
-            yield Waiting(kind, None, due[chosen], sizes[chosen])
-
-
-def _in_rocksdb(store: Store) -> tuple[Array, Array, Array, int] | None:
-    """(due, size, physical offset, next queue offset) as the database has them; None without one."""
-    database = store.layout.rocksdb_messages
-    if database is None:
-        return None
-    from rmqtool.storage.rocksdb.messages import read_timers
-
-    found = read_timers(database)
-    if found is None:
-        return None
-    start = store.commit_log.min_offset
-    waiting = [each for each in found.entries if each.due_ms > found.delivered_ms]
-    waiting = [each for each in waiting if each.physical_offset >= start]
-    columns = zip(*((each.due_ms, each.size, each.physical_offset) for each in waiting), strict=True)
-    due, sizes, places = (
-        (np.array(each, np.int64) for each in columns) if waiting else np.zeros((3, 0), np.int64)
-    )
-    return due, sizes, places, found.next_offset
-
-
-def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
-    """(due, size, physical offset) of the waiting units of the timer log; due is UNKNOWN if rolled."""
-    unit, empty = timer_format.LOG_UNIT, np.zeros(0, np.int64)
-    found: list[tuple[Array, Array, Array]] = [(empty, empty, empty)]
-    start = store.commit_log.min_offset
-    for file in store.layout.timer_log:
-        with OpenFiles() as files:
-            data = files.read(file.path, 0, file.size)
-        units = np.frombuffer(data, dtype=unit.dtype, count=len(data) // unit.size)
-        good = (units["size"] == unit.size) & (units["magic"] & ~timer_format.MAGIC_BITS == 0)
-        units = units[: int(np.argmin(good))] if not good.all() else units
-        due = units["write_time"].astype(np.int64) + units["delay"]
-        wanted = (due > last_read_ms) & (units["magic"] & timer_format.MAGIC_DELETE == 0)
-        wanted &= units["physical_offset"] >= start
-        rolled = (units["magic"] & timer_format.MAGIC_ROLL) != 0
-        due = np.where(rolled, UNKNOWN, due)
-        units, due = units[wanted], due[wanted]
-        found.append((due, units["message_size"].astype(np.int64), units["physical_offset"].astype(np.int64)))
-    due, sizes, places = (np.concatenate(each) for each in zip(*found, strict=True))
-    _, last = np.unique(places[::-1], return_index=True)  # a unit that was written twice counts once
-    chosen = np.sort(len(places) - 1 - last)
-    return due[chosen], sizes[chosen], places[chosen]
-
-
-def _properties(store: Store, physical_offset: int) -> dict[str, str]:
-    """The properties of a record; none if it cannot be read."""
-    found = store.find(physical_offset)
-    return properties.decode(found.message.properties_bytes) if found is not None else {}
-
-
-def _due_time(values: Mapping[str, str]) -> int:
-    """The delivery time in the properties of a timer record, ms since 1970, or UNKNOWN."""
-    text = values.get(properties.TIMER_OUT_MS, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else UNKNOWN
-
-
-def _check(store: Store) -> timer_format.Check | None:
-    path = store.layout.timer_check
-    if path is None:
-        return None
-    data = read_file(path, timer_format.CHECK_FILE_SIZE)
-    try:
-        return timer_format.decode_check(data)
-    except InputError as error:
-        raise UnreadableError(f"the timer's check file: {error.message}", path=path) from error
+            yield Waiting(kind, None, found.due[chosen], found.sizes[chosen])

@@ -35,6 +35,7 @@ from rmqtool.storage import config_files
 from rmqtool.storage.config_files import read_file
 
 if TYPE_CHECKING:
+    from rmqtool.read.timer_loss import TimerLoss
     from rmqtool.storage.rocksdb.messages import Timers
 
 
@@ -145,6 +146,9 @@ class _View:
         path, due = self.store.layout.timer_check, detail.get("deliver_timestamp_ms")
         if self._timers is not None and due is not None:
             return self._timer_in_rocksdb(number, due, self._timers)
+        if self._timer_loss is not None:
+            waiting = {each.key for each in self._timer_loss.pending if each.key}
+            return "waiting" if unique_key(self.records[number]) in waiting else None
         if path is None or due is None:
             return None
         try:
@@ -152,7 +156,7 @@ class _View:
         except InputError:
             return None
         # Due and not delivered: deleted on request, or with its file.
-        return "waiting" if due > check.last_read_time else None
+        return "waiting" if due >= check.last_read_time else None
 
     def _timer_in_rocksdb(self, number: int, due: int, timers: Timers) -> str | None:
         """None for a message that is not kept there any more: delivered long ago, or recalled."""
@@ -170,6 +174,16 @@ class _View:
         database = self.store.layout.rocksdb_messages
         try:
             return None if database is None else read_timers(database)
+        except InputError:
+            return None
+
+    @cached_property
+    def _timer_loss(self) -> TimerLoss | None:
+        """What the timer has lost: the log shows then what waits. None also if it cannot be read."""
+        from rmqtool.read.timer_loss import find_loss
+
+        try:
+            return find_loss(self.store) if self.store.layout.kind == "store" else None
         except InputError:
             return None
 

@@ -332,15 +332,42 @@ def test_units_behind_the_logs_end_go_and_their_slots_follow(store_copy: StoreCo
     assert timer_actions(root, after) == []
 
 
-def test_a_damaged_unit_ends_the_timer_log(store_copy: StoreCopy) -> None:
-    """As the broker does it, but the slots follow; verify finds nothing more."""
-    root = store_copy("bad_tm02_timer_unit")
+@pytest.mark.parametrize("damage", ["a unit", "the first unit", "zeros"])
+def test_after_a_damaged_unit_the_pending_messages_get_units(damage: str, store_copy: StoreCopy) -> None:
+    """A broker would end the timer log there and write its units again, with links to themselves."""
+    name = "bad_tm02_timer_unit" if damage == "a unit" else "ok_540_clean"
+    root = store_copy(name)
+    with (root / "timerlog" / f"{0:020}").open("r+b") as file:
+        if damage == "the first unit":
+            file.write(struct.pack(">i", 51))
+        elif damage == "zeros":
+            file.seek(10 * UNIT - 8)
+            file.write(bytes(512))
     after = as_it_is(root)
-    actions = timer_actions(root, after)
-    assert {action.path for action in actions} >= {f"timerlog/{0:020}"}
-    do(root, actions)
+    assert codes(root, "timer") == {"TM02"}
+    do(root, timer_actions(root, after))
     assert codes(root, "timer") == set()
-    assert len(units_of(root)) == 3
+    assert [unit.physical_offset for unit in units_of(root)] == [3684021, 3684578, 3684945, 3685308]
+    check = timer_format.decode_check((root / "config" / "timercheck").read_bytes())
+    assert check.last_timer_queue_offset == after.queues["rmq_sys_wheel_timer", 0][1]
+    assert timer_actions(root, after) == []
+
+
+def test_units_that_are_gone_of_messages_that_have_expired(
+    store_copy: StoreCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer log ends there, and neither slots nor timercheck lead behind it."""
+    monkeypatch.setattr("rmqtool.read.timer_loss._records", lambda store: iter(()))
+    root = store_copy("ok_540_clean")
+    units = units_of(root)
+    with (root / "timerlog" / f"{0:020}").open("r+b") as file:
+        file.seek(10 * UNIT)
+        file.write(bytes(2 * UNIT))
+    after = as_it_is(root)
+    assert codes(root, "timer") == {"TM02"}
+    do(root, timer_actions(root, after))
+    assert codes(root, "timer") == set() and units_of(root) == units[:10]
+    assert all(slot.last_position < 10 * UNIT for slot in slots_of(root).values())
     assert timer_actions(root, after) == []
 
 
@@ -360,18 +387,6 @@ def test_bytes_behind_the_timer_logs_end_are_zeroed(store_copy: StoreCopy) -> No
     do(root, actions)
     assert codes(root, "timer") == set() and timer_actions(root, after) == []
     assert (units_of(root), slots_of(root)) == (units, slots)
-
-
-def test_the_first_unit_damaged_reads_the_timer_queue_from_its_start(store_copy: StoreCopy) -> None:
-    """Nothing else tells the broker where to read on."""
-    root = store_copy("ok_540_clean")
-    with (root / "timerlog" / f"{0:020}").open("r+b") as file:
-        file.write(struct.pack(">i", 51))
-    after = as_it_is(root)
-    do(root, timer_actions(root, after))
-    assert units_of(root) == [] and slots_of(root) == {}
-    check = timer_format.decode_check((root / "config" / "timercheck").read_bytes())
-    assert check.last_timer_queue_offset == after.queues["rmq_sys_wheel_timer", 0][0]
 
 
 def test_of_two_times_that_share_a_slot_the_later_stands() -> None:

@@ -108,6 +108,60 @@ def test_the_text_says_what_a_broker_would_do(
 
 
 LOG = f"timerlog/{0:020}"
+
+
+def pending_of(root: Path, before: int, capfd: pytest.CaptureFixture[str]) -> list[int]:
+    """The number of pending timer messages: as stats, as expire up to `before`, and as verify says."""
+    capfd.readouterr()
+    assert main(["stats", str(root), "--delayed", "--json"]) == EXIT_OK
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert main(["expire", str(root), "--before", str(before), "--json"]) in (EXIT_OK, EXIT_FINDINGS)
+    pending = json.loads(capfd.readouterr().out)["pending"]
+    main(["verify", str(root), "--pass", "timer", "--json"])
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    return [
+        sum(row["count"] for row in rows if row["kind"] == "timer"),
+        *(row["messages"] for row in pending if row["kind"] == "timer"),
+        *(row["detail"]["pending"] for row in found if "pending" in row.get("detail", {})),
+    ]
+
+
+GONE = "units of the timer log are gone: a broker runs out of memory at the first of 4 pending messages"
+
+
+def test_units_that_are_gone(cases: Library, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """All commands know the pending messages from the log, and say what a start does."""
+    root = cases.copy("torn_540_killed", tmp_path / "store")
+    before = 4 << 20
+    assert pending_of(root, before, capfd) == [4, 4]
+    patch(root / LOG, 512, bytes(512))
+    assert pending_of(root, before, capfd) == [4, 4, 4]
+    for words in (["verify", "--pass", "timer"], ["doctor"], ["recover"]):
+        main([words[0], str(root), *words[1:]])
+        out = " ".join("".join(capfd.readouterr()).split())
+        assert GONE in out and "loses nothing" not in out, words
+    trace = ["lookup", str(root), "--key", "pendingTimer0", "--trace", "--json"]
+    assert main(trace) == EXIT_OK
+    assert [json.loads(line)["state"] for line in capfd.readouterr().out.splitlines()] == ["waiting"]
+    assert main(["recover", str(root), "--apply"]) == EXIT_OK
+    assert not codes_of(root, passes=["timer"]) and pending_of(root, before, capfd) == [4, 4]
+    assert main(trace) == EXIT_OK
+    assert [json.loads(line)["state"] for line in capfd.readouterr().out.splitlines()] == ["waiting"]
+
+
+def test_units_that_are_gone_and_that_no_pending_message_needs(cases: Library, tmp_path: Path) -> None:
+    root = cases.copy(STORE, tmp_path / "store")
+    check = timer.decode_check((root / CHECK).read_bytes())
+    later = check._replace(last_timer_log_flush_position=check.last_timer_log_flush_position + 104)
+    (root / CHECK).write_bytes(timer.encode_check(later))
+    (found,) = findings_of(root, passes=["timer"])
+    assert (found.problem.code, found.path, found.physical_offset, found.length) == ("TM02", LOG, 364, 104)
+    assert found.message == "units of the timer log are gone; no pending message needs them"
+    assert main(["recover", str(root), "--apply"]) == EXIT_OK
+    assert [unit.physical_offset for unit in units_of(root)] == PLACES
+    assert not codes_of(root, passes=["timer"])
+
+
 WRONG = {
     "no record": (3, 28, 28167, "no record is at 28167"),
     "another topic": (6, 28, 0, "the record at 0 is not one of rmq_sys_wheel_timer"),
@@ -297,7 +351,7 @@ def test_snapshots_of_the_wheel(cases: Library, tmp_path: Path) -> None:
     before = log.read_bytes()
     log.write_bytes(before[:260] + b"\xff" * 52 + before[312:])
     assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
-    assert len(slots_of(root)) == 5 and not list(root.glob("timerwheel.*"))
+    assert len(slots_of(root)) == len(PLACES) and not list(root.glob("timerwheel.*"))
     shutil.copyfile(root / "timerwheel", root / "timerwheel.364")
     lose(root, ["timerlog"])
     assert main(["recover", str(root), "--broker-conf", str(conf), "--apply"]) == EXIT_OK
