@@ -695,9 +695,36 @@ def of_trace(rows: Sequence[Row]) -> tuple[str, str]:
         for name, records in found.items():
             times = f" {len(records)} times, last" if len(records) > 1 else ","
             parts.append(f"{text} {shortened(name)}{times} stored {records[-1]['time']}")
-    waiting = [row for row in steps if row["state"] in ("waiting", "open")]
-    parts += [_WAITING[row["state"]] for row in waiting]
+    parts += (text for number in range(len(steps)) if (text := _of_waiting(steps, number)))
     return str(rows[0]["uniq_key"] or f"offset {origin}"), "; ".join(parts)
+
+
+def _of_waiting(steps: Sequence[Row], number: int) -> str:
+    """Return what became of a half, delayed or timer message: for which topic, when, how late; else empty."""
+    row = steps[number]
+    state, detail, rest = row["state"], row["detail"] or {}, steps[number + 1 :]
+    topic = shortened(detail.get("real_topic") or "?")
+    if row["kind"] == "half":
+        checks = detail.get("check_times") or 0
+        asked = f"asked {counted(checks, 'time')}" if checks else "not asked"
+        committed = [each["time"] for each in rest if each["kind"] == "committed"]
+        time = next(iter(committed), detail.get("finished_time"))
+        what = {
+            "open": f"its transaction for {topic} is open",
+            "committed": f"committed to {topic} {time}",
+            "rolled_back": f"rolled back {time}, for {topic}",
+        }.get(state)
+        return "" if what is None else f"{what}, its producer was {asked}"
+    due, time_ms = detail.get("deliver_time") or "unknown", detail.get("deliver_timestamp_ms")
+    if state == "waiting":
+        return f"waits to be delivered to {topic}, due {due}"
+    kind = f"{row['kind']}_delivered"
+    copy = next((each for each in rest if each["kind"] in (row["kind"], kind)), None)
+    if copy is None or copy["kind"] != kind or time_ms is None:
+        return ""
+    late_ms = copy["timestamp_ms"] - time_ms
+    late = f", {format_duration(late_ms)} late" if late_ms >= _LATE_MS else ""
+    return f"due {due}, delivered to {topic} {copy['time']}{late}"
 
 
 def is_unreached(row: Row) -> bool:
@@ -744,7 +771,7 @@ _STATES = {
     "never_committed": "never read from its queue by",
 }
 _KINDS = {"retry": "sent again to", "dead_letter": "gave up: dead letter queue of"}
-_WAITING = {"waiting": "waits to be delivered", "open": "its transaction is open"}
+_LATE_MS = 1000  # a broker looks once a second
 
 
 def what_states_mean(states: Collection[str | None], *, is_unclean: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ from datetime import tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rmqtool import times
 from rmqtool.errors import InputError, RmqtoolError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats import message as form
@@ -68,7 +69,9 @@ def steps_of(
         state = None
         if kind == "half":
             state, more = view.half(number)
-            detail |= more
+            finished = more.get("finished_timestamp_ms")
+            time = {} if finished is None else {"finished_time": times.format_time(finished, tz)}
+            detail |= more | time
         elif kind == "delayed":
             state = view.delayed(number, detail)
         elif kind == "timer":

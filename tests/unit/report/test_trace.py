@@ -423,3 +423,23 @@ def test_a_damaged_message_is_reported_with_its_trace(
     for more in ([], ["--trace"]):
         assert main(["lookup", root, "--offset", "27362", *more]) == 1
         assert "CL03 the body does not match its CRC: commitlog/" in capsys.readouterr().err
+
+
+OF_WAITING = {
+    "tx18": "committed to pubTx 2026-11-21T08:50:13.357+00:00, its producer was not asked",
+    "tx19": "rolled back 2026-11-21T08:50:17.491+00:00, for pubTx, its producer was not asked",
+    "lateHalf1": "its transaction for pubTx is open, its producer was asked 2 times",
+    "pendingTimer2": (
+        "due 2026-11-21T09:01:06.000+00:00, delivered to pubDelay 2026-11-21T09:14:21.876+00:00, 13m15s late"
+    ),
+    "pendingDelay3": "waits to be delivered to pubDelay, due 2026-11-21T09:51:04.530+00:00",
+}
+
+
+@pytest.mark.parametrize("key", OF_WAITING)
+def test_the_text_says_what_became_of_what_waited(
+    key: str, cases: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(cases.path("torn_540_killed_burst_after_recovery"))
+    assert main(["lookup", root, key, "--trace", "--tz", "UTC"]) == 0
+    assert OF_WAITING[key] in capsys.readouterr().err
