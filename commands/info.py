@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from itertools import chain
 from shutil import get_terminal_size
@@ -16,7 +17,17 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.commands.recover_verdicts import config_lost_sentence
 from rmqtool.commands.rocksdb_text import rocksdb_parts
-from rmqtool.commands.verdicts import cure, disk_text, listed, of_info, span, usage_text, verdict_lines
+from rmqtool.commands.verdicts import (
+    LOG_MISSING,
+    LOG_NOT_FOUND,
+    by_name,
+    cure,
+    disk_text,
+    listed,
+    span,
+    usage_text,
+    verdict_lines,
+)
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.output import Output, filled
 from rmqtool.problems import BY_CODE
@@ -86,7 +97,7 @@ def _screen(
     """Yield the report; on a terminal it fits the screen, and shows fewer topics for that."""
     columns, lines = get_terminal_size() if sys.stdout is not None and sys.stdout.isatty() else (None, None)
     head = [filled(line, columns) for line in _lines(found, zone)]
-    sentences = of_info(found)
+    sentences = _of_info(found)
     if found["config_lost"]:
         sentences.insert(0, config_lost_sentence(row["problem"] for row in found["problems"]))
     verdict = verdict_lines(sentences, next=_next(store, found))
@@ -113,6 +124,54 @@ def _screen(
             ("path", "size", "allocated", "resident", "extents"),
         )
     yield from tail
+
+
+def _of_info(found: dict[str, Any]) -> list[str]:
+    """Say what the state of the store and the names and sizes of its files show."""
+    state = found["state"]
+    errors = [row for row in found["problems"] if row["severity"] == "error"]
+    sentences = [LOG_NOT_FOUND] if any(row["problem"] == LOG_MISSING for row in errors) else []
+    if state is not None and state["repair_unfinished"]:
+        sentences.append("A repair was interrupted; no broker loads the store until it is completed.")
+    elif state is not None and state["lock"] == "held":
+        sentences.append("A broker is using the store.")
+    elif state is not None and state["abort"]:
+        sentences.append("The broker was not stopped cleanly; its next start examines the end of the log.")
+    if errors:
+        first = f"{errors[0]['message']} ({errors[0]['problem']})"
+        count = counted(len(errors), "error")
+        sentences.append(f"{count}: {first}." if len(errors) == 1 else f"{count}, the first: {first}.")
+    elif not (found["unsupported"] or found["unreadable"]):
+        warnings = [row for row in found["problems"] if row["severity"] == "warning"]
+        sentences += _of_holes(found) or _of_warnings(warnings, found["queues_without_files"])
+    return sentences
+
+
+def _of_holes(found: dict[str, Any]) -> list[str]:
+    """Say where files of a log, without queues, have bytes that are no record."""
+    log = found["commit_log"]
+    if found["kind"] != "commitlog" or log is None:
+        return []
+    before, after = log["bytes_before_records"], log["bytes_after"]
+    places = [f"in the first {counted(before, 'byte')}"] if before else []
+    places += [f"at {log['end_offset']}, where info stopped"] if after is not None else []
+    if not places:
+        return []
+    where = ", nor ".join(places)
+    return [f"No whole record is {where}: damage, or a record that was cut. rmqtool verify reads every byte."]
+
+
+def _of_warnings(warnings: Sequence[dict[str, Any]], empty: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if warnings:
+        count = counted(len(warnings), "warning")
+        rest = "" if len(warnings) == 1 else ", the first"
+        yield f"{count}{rest}: {warnings[0]['message']} ({warnings[0]['problem']})."
+    elif empty:
+        queues = by_name(Counter(row["topic"] for row in empty), "queue")
+        queues += " has no files" if len(empty) == 1 else " have no files"
+        yield f"Names and sizes of files show no damage, but {queues}; records were not read."
+    else:
+        yield "Names and sizes of files show no damage; records were not read."
 
 
 def _lines_used(lines: Iterable[str], columns: int) -> int:
@@ -278,12 +337,19 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
         f"commit log   {counted(log['files'], 'file')} of {format_size(size['value'])} ({size['from']}),"
         f" offsets {log['min_offset']} to {log['end_offset']}"
     )
+    if log["bytes_after"] is not None:
+        yield (
+            f"{'':<13}looked at up to there only: {counted(log['bytes_after'], 'byte')} follow,"
+            " but no whole record begins there"
+        )
     if found["kind"] == "commitlog" and log["bytes_before_records"]:
         yield f"{'':<13}the first record begins after {counted(log['bytes_before_records'], 'byte')}"
     last, newest = log["last_store_timestamp"], log["newest_store_timestamp"]
     text = _span(log["first_store_timestamp"], last, zone)
     if last is not None and newest > last:
         text += f" (last record); earlier records have times up to {_time(newest, zone)}"
+    if log["bytes_after"] is not None:
+        text += " (up to there)"
     if found["kind"] == "commitlog" and log["bytes_before_records"] is None:
         from rmqtool.report.info import SEARCHED_BYTES
 

@@ -133,43 +133,6 @@ def cure(codes: Iterable[str], recover: str | None, copy: str | None = None) -> 
     return f"rmqtool problems {worst[0].code}" if worst else None
 
 
-# info
-
-
-def of_info(found: Row) -> list[str]:
-    """Say what the state of the store and the names and sizes of its files show."""
-    state = found["state"]
-    errors = [row for row in found["problems"] if row["severity"] == "error"]
-    sentences = [LOG_NOT_FOUND] if any(row["problem"] == LOG_MISSING for row in errors) else []
-    if state is not None and state["repair_unfinished"]:
-        sentences.append("A repair was interrupted; no broker loads the store until it is completed.")
-    elif state is not None and state["lock"] == "held":
-        sentences.append("A broker is using the store.")
-    elif state is not None and state["abort"]:
-        sentences.append("The broker was not stopped cleanly; its next start examines the end of the log.")
-    if errors:
-        first = f"{errors[0]['message']} ({errors[0]['problem']})"
-        count = counted(len(errors), "error")
-        sentences.append(f"{count}: {first}." if len(errors) == 1 else f"{count}, the first: {first}.")
-    elif not (found["unsupported"] or found["unreadable"]):
-        warnings = [row for row in found["problems"] if row["severity"] == "warning"]
-        sentences += _of_warnings(warnings, found["queues_without_files"])
-    return sentences
-
-
-def _of_warnings(warnings: Sequence[Row], empty: Sequence[Row]) -> Iterator[str]:
-    if warnings:
-        count = counted(len(warnings), "warning")
-        rest = "" if len(warnings) == 1 else ", the first"
-        yield f"{count}{rest}: {warnings[0]['message']} ({warnings[0]['problem']})."
-    elif empty:
-        queues = by_name(Counter(row["topic"] for row in empty), "queue")
-        queues += " has no files" if len(empty) == 1 else " have no files"
-        yield f"Names and sizes of files show no damage, but {queues}; records were not read."
-    else:
-        yield "Names and sizes of files show no damage; records were not read."
-
-
 def lost_offsets_cure(reason: str) -> tuple[str, str]:
     """Return what to copy where committed offsets are lost, and what to do without a copy.
 

@@ -21,6 +21,7 @@ from rmqtool.formats import epoch
 from rmqtool.formats import index as index_format
 from rmqtool.formats import ledger as ledger_format
 from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.formats.message import BLANK_MAGIC, BLANK_SIZE
 from rmqtool.log.events import StoredMessage
 from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
@@ -46,6 +47,7 @@ from rmqtool.storage.queue_logs.find import as_store
 from rmqtool.storage.queue_logs.view import CompactedLogs
 from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.size_settings import sizes_of
+from rmqtool.storage.source import first_nonzero, open_source
 from rmqtool.storage.unsupported import TIMER_MESSAGES
 from rmqtool.storage.usage import usage
 
@@ -250,7 +252,9 @@ def _spans(store: Store, unreadable: _Unreadable) -> Spans:
 def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None) -> Info | None:
     """The log's files, offsets and times; `newest_store_timestamp` is the latest that is known.
 
-    `bytes_before_records` are those before the first record that was found; None if none was.
+    `bytes_before_records` are those before the first record that was found; None if none was. `bytes_after`
+    are those after `end_offset` up to the end of its file, of files without queues, if data follows there:
+    damage, or a record that is cut; None if not. Then `end_offset` may not be the log's end.
 
     The last record is not always the newest: `append` and `copy` keep the times of messages.
     """
@@ -258,6 +262,7 @@ def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None)
     if not layout.commit_log or layout.queue_logs is not None:
         return None
     first = heads[0] if heads else None
+    after = _bytes_after(store, tail.end)
     times = [head.store_timestamp for head in (*heads, *filter(None, (tail.last,)))]
     if index is not None and index["last_physical_offset"] < tail.end:
         times.append(index["last_timestamp"])
@@ -271,8 +276,31 @@ def _commit_log(store: Store, tail: Tail, heads: list[Head], index: Info | None)
         "first_store_timestamp": first.store_timestamp if first else None,
         "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
         "newest_store_timestamp": max(times) if tail.last else None,
-        "last_file_used_bytes": _used(layout.commit_log, tail.end),
+        "bytes_after": after,
+        "last_file_used_bytes": _used(layout.commit_log, tail.end) if after is None else None,
     }
+
+
+def _bytes_after(store: Store, end: int) -> int | None:
+    """How many bytes of a log file follow `end`, if some of the first are not zeros, nor the file's end mark.
+
+    Only of files without queues: the queues of a store show where its log ends.
+    """
+    file = store.commit_log.file_of(end)
+    if store.layout.kind != "commitlog" or file is None:
+        return None
+    start = end - file.file_from_offset
+    try:
+        source = open_source(file.path, keep_cache=True)
+    except OSError:  # noted where the file was read
+        return None
+    try:
+        stop = min(start + SEARCHED_BYTES, file.size)
+        mark = source.read(start, BLANK_SIZE)[4:]
+        is_end = mark == BLANK_MAGIC.to_bytes(4, signed=True) or first_nonzero(source, start, stop) == stop
+    finally:
+        source.close()
+    return None if is_end else file.size - start
 
 
 def _ledger(store: Store, unreadable: _Unreadable) -> Info | None:

@@ -139,12 +139,40 @@ def test_a_part_of_a_log_file(cases: Library, tmp_path: Path, capsys: pytest.Cap
     times = found["first_store_timestamp"], found["last_store_timestamp"]
     assert times == (inside[0][2], inside[-1][2])
     assert main(["info", str(part)]) == EXIT_OK
-    assert f"the first record begins after {inside[0][0] - start} bytes\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"the first record begins after {inside[0][0] - start} bytes\n" in out
+    assert f"No whole record is in the first {inside[0][0] - start} bytes: damage, or a record" in out
     (tmp_path / "commitlog").mkdir()
     empty = tmp_path / "commitlog" / name
     empty.write_bytes(bytes(1 << 20))
     assert main(["info", str(empty)]) == EXIT_OK
     assert "none begins in the first 1.0 MiB; verify looks at every byte\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["a hole", "cut", "whole", "zeros after it"])
+def test_a_log_file_with_a_hole(
+    kind: str, cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first hole is not its end: info looked only up to there, and does not say that all is well."""
+    path = cases.path("ok_540_clean") / "commitlog" / file_name(0)
+    with Store.open(path) as store:
+        places = [each.physical_offset for each in store.messages()]
+    data, hole = path.read_bytes(), places[500]
+    if kind == "a hole":
+        data = data[:hole] + b"\x11" * 700 + data[hole + 700 :]
+    elif kind != "whole":
+        data = data[: hole + 20] if kind == "cut" else data[:hole] + bytes(5000)
+    part = tmp_path / file_name(0)
+    part.write_bytes(data)
+    with Store.open(part) as store:
+        found = store_info(store)["commit_log"]
+    is_hole = kind in ("a hole", "cut")
+    assert found["bytes_after"] == (len(data) - hole if is_hole else None)
+    assert (found["last_file_used_bytes"] is None) == is_hole
+    assert main(["info", str(part)]) == EXIT_OK
+    out = capsys.readouterr().out
+    assert (f"No whole record is at {hole}, where info stopped" in out) == is_hole
+    assert ("show no damage" in out) != is_hole and ("(up to there)" in out) == is_hole
 
 
 class TestHugeRecord:
