@@ -24,6 +24,7 @@ from rmqtool.commands.verdicts import (
     disk_text,
     missed_sentence,
     next_lines,
+    undelivered_sentence,
     usage_text,
 )
 from rmqtool.problems import BY_CODE
@@ -60,11 +61,14 @@ def verdict(found: Examination) -> Iterator[str]:
     elif found.count("warning"):
         yield f"No error was found, but {' and '.join(counts)}."
     else:
-        what = "Nothing is damaged" if found.missed or back else "Nothing wrong was found"
+        what = (
+            "Nothing is damaged" if found.missed or found.undelivered or back else "Nothing wrong was found"
+        )
         yield f"{what}{f' ({counts[0]})' if counts else ''}."
     if back is not None:
         groups, again = (counted(back.detail[f"{what}s"], what) for what in ("group", "message"))
         yield f"Committed offsets of {groups} went back ({again} received again): see {back.name}."
+    yield from undelivered_sentence(found.undelivered)
     yield from missed_sentence(found.missed)
     yield from _start_sentence(found)
 

@@ -20,7 +20,7 @@ from rmqtool.commands.finding_report import (
     report_unknown,
 )
 from rmqtool.commands.groups import Before, Group, Only, with_groups
-from rmqtool.commands.verdicts import of_lag, resets_of_lag
+from rmqtool.commands.verdicts import of_lag, resets_of_lag, undelivered_sentence
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import bar, counted
@@ -305,6 +305,8 @@ def write_sections(writer: Output, found: Overview, *, recover: str, tz: tzinfo 
             writer.note(f"rmqtool: {_total_text(counts, found.selected)}")
         elif is_table and found.next_due:
             writer.note(f"rmqtool: next due: {'; '.join(_due_text(each, tz) for each in found.next_due)}")
+        for sentence in undelivered_sentence(found.undelivered):
+            writer.note(f"rmqtool: {sentence}")
         if section.name == "lag":
             for sentence in of_lag(section.rows, recover, lost=found.groups_lost):
                 writer.note(f"rmqtool: {sentence}")

@@ -591,6 +591,16 @@ def _without_files(queues: Mapping[str, Sequence[str]], recover: str) -> Iterato
 _GROUPS_NAMED = 3
 
 
+def undelivered_sentence(levels: Mapping[int, int]) -> Iterator[str]:
+    """Yield that delayed messages expired before they were due, if any; their numbers are by level."""
+    if levels:
+        total, names = sum(levels.values()), [str(level) for level in sorted(levels)]
+        where = f"level{'s' if len(names) > 1 else ''} {listed(names)}"
+        be = "it is" if total == 1 else "they are"
+        count = counted(total, "delayed message")
+        yield f"{count} of {where} expired before the delivery time: {be} never delivered."
+
+
 def missed_sentence(missed: Mapping[str, int]) -> Iterator[str]:
     """Yield that messages expired before groups read them, if any; `missed` are their numbers by group."""
     if missed:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from threading import Lock
 
-from rmqtool.errors import InputError
+from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats.message import Message
-from rmqtool.message.system_topics import DueOf, due_by_table
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, DueOf, due_by_table
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.delay_levels import configured
 from rmqtool.read.store import Store
@@ -51,3 +51,34 @@ def _by_unit(store: Store, record: Message) -> int | None:
         return None
     code = queue.tags_code(unit)
     return code if code is not None and code >= record.store_timestamp else None  # else the hash of a tag
+
+
+def expired_before_due(store: Store) -> dict[int, int]:
+    """By level, how many delayed messages were deleted, with their files of the log, before they were due.
+
+    A delivery stores a message again. So what is due later than the newest record was stored has never been
+    delivered; of other messages whose records are gone this is not known, and they are not counted. A queue
+    that cannot be read is among `store.failures`.
+    """
+    from rmqtool.queue.units import UnitReader
+
+    found: dict[int, int] = {}
+    newest = (
+        store.last_stored_ms() if store.commit_log.min_offset > 0 and store.layout.kind == "store" else None
+    )
+    if newest is None:
+        return found
+    with UnitReader() as reader:
+        for (topic, queue_id), queue in store.queues.items():
+            if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue) or not queue.files:
+                continue
+            count, start = 0, queue.files[0].file_from_offset // queue.unit_size
+            try:
+                for _, units in reader.live_between(queue, start, store.first_live(topic, queue_id)):
+                    due, is_known = queue.extension.tags_codes(units["tags_code"])
+                    count += int((is_known & (due > newest)).sum())
+            except UnreadableError as error:
+                store.note_failure(error)
+            if count:
+                found[queue_id + 1] = count
+    return found

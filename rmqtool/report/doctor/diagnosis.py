@@ -128,6 +128,7 @@ class Examination:
         seconds: how long it took.
         host: facts of the host, see `host.Host`; None if it was not looked at.
         missed: how many messages expired before a group read them, by group.
+        undelivered: how many delayed messages expired before they were due, by level.
         lost: how many messages of each topic the damage of the log has destroyed, as far as queues show.
         lost_names: these messages by name, if they are few.
         lost_are_all: whether there can be no others that queues do not show.
@@ -148,6 +149,7 @@ class Examination:
     lost_names: list[str] = field(default_factory=list)
     lost_are_all: bool = True
     missed: dict[str, int] = field(default_factory=dict)
+    undelivered: dict[int, int] = field(default_factory=dict)
     config_lost: bool = False
     topics: set[str] = field(default_factory=set)
 

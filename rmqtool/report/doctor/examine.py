@@ -36,8 +36,10 @@ from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.read.consumer_offsets import expired_unread
+from rmqtool.read.due_times import expired_before_due
 from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
 from rmqtool.read.timer_loss import may_have_lost
@@ -141,10 +143,11 @@ def examine(
         add_disk(store, found, now_ms, is_live=is_live)
         _dispatch(found, is_live=is_live)
         found.missed = expired_unread(store)
+        found.undelivered = expired_before_due(store)
         found.config_lost = is_folder_lost(store.layout)
     found.diagnoses += of_findings(store, findings, is_live=is_live)
     found.diagnoses += _unread(store, found, {each.path for each in findings})
-    found.diagnoses += _expired(store, found.missed)
+    found.diagnoses += _expired(store, found)
     _lock(found)
     found.diagnoses.sort(key=lambda each: each.rank)
     found.seconds = time.monotonic() - started
@@ -297,10 +300,19 @@ def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterato
         )  # fmt: skip
 
 
-def _expired(store: Store, missed: dict[str, int]) -> Iterator[Diagnosis]:
-    """Messages that expired before groups read them: nothing is damaged, but they are gone."""
+def _expired(store: Store, found: Examination) -> Iterator[Diagnosis]:
+    """Messages that expired before groups read them, or before they were due: not damaged, but gone."""
+    missed, levels, start = found.missed, found.undelivered, store.commit_log.min_offset
+    if levels:
+        total = sum(levels.values())
+        yield result(
+            "expired_undelivered", "certain", f"consumequeue/{SCHEDULE_TOPIC}",
+            f"{total} delayed {'message' if total == 1 else 'messages'} expired before the delivery time: the"
+            f" log begins at {start}",
+            detail={"messages": total, "levels": dict(sorted(levels.items()))},
+        )  # fmt: skip
     if missed:
-        total, start = sum(missed.values()), store.commit_log.min_offset
+        total = sum(missed.values())
         yield result(
             "expired_unread", "certain", "consumequeue",
             f"{total} messages expired before a group read them: the log begins at {start}",

@@ -104,6 +104,14 @@ NAMES = {
             " or make the consumers faster",
         ),
         Named(
+            "expired_undelivered",
+            "note",
+            "delayed messages expired before they were due",
+            "they are never delivered",
+            "send them again; keep files longer than the longest delay level (fileReservedTime), and the disk"
+            " less full than 85 %",
+        ),
+        Named(
             "fillers",
             "note",
             "rmqtool recover has written fillers",

@@ -34,6 +34,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.near_names import listed
 from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.due_times import expired_before_due
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.lost_config import configured_groups, groups_without_offsets, where_offsets_were
 from rmqtool.read.selection import Selection
@@ -224,7 +225,7 @@ class Overview:
     `selected` is the number of selected records, if the log was read. `exit_code` is not 0 if a part could
     not be read while others were; `notes` say why. `lags` are those of the section `lag`, by queue;
     `groups_lost` is the number of groups whose offsets are lost while others have some again. `next_due`
-    says when messages that wait are due.
+    says when messages that wait are due; `undelivered` is how many expired before that, by level.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -236,6 +237,7 @@ class Overview:
     timeline: Timeline | None = None
     lags: list[lag.QueueLag] = field(default_factory=list)
     next_due: list[pending.NextDue] = field(default_factory=list)
+    undelivered: dict[int, int] = field(default_factory=dict)
     groups_lost: int = 0
 
 
@@ -369,6 +371,7 @@ class _Run:
             self.found.notes.append("unknown for that time: timer messages, the timer log keeps no past")
         rows = list(pending.pending_rows(waiting, self.now_ms, self.tz))
         self.found.next_due = list(pending.next_due(waiting, self.now_ms))
+        self.found.undelivered = expired_before_due(self.store)
         return self._section("delayed", rows, pending.FIELDS, pending.TABLE_FIELDS)
 
     def _scanned(self, by_name: dict[str, Section]) -> None:

@@ -742,13 +742,30 @@ def test_messages_that_expired_unread_are_told(cases: Library, capfd: Capture) -
     main(["doctor", str(root), "--no-host"])
     text = " ".join(capfd.readouterr().out.split())
     assert said in text and "Nothing is damaged" in text
-    assert "also expired_unread: 1536 messages expired before a group read them:" in text
+    assert "expired_unread: 1536 messages expired before a group" in text
     main(["lookup", str(root), "rty1"])
     assert "the log begins at 2097152; older messages have expired" in capfd.readouterr().err
     root = cases.path("ok_540_clean")
     assert examined(root).missed == {}
     main(["lookup", str(root), "no such key"])
     assert "the log begins" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("roomy")
+def test_delayed_messages_that_expired_before_they_were_due(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    """Their units are left; what was due before the newest message was stored may have been delivered."""
+    root = cases.copy("torn_540_killed", tmp_path / "store")
+    assert examined(root).undelivered == {}
+    (root / "commitlog" / f"{0:020}").unlink()
+    said = "5 delayed messages of level 4 expired before the delivery time: they are never delivered."
+    assert examined(root).undelivered == {4: 5}
+    main(["doctor", str(root), "--no-host"])
+    text = " ".join(capfd.readouterr().out.split())
+    assert said in text and "Nothing wrong was found" not in text
+    main(["stats", str(root), "--delayed"])
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("roomy")
