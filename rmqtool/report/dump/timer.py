@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool import times
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, InputError
 from rmqtool.findings import Report
 from rmqtool.formats import compaction, config_json, epoch, timer
 from rmqtool.formats.timer import LogUnit
@@ -18,6 +18,8 @@ from rmqtool.message.system_topics import describe
 from rmqtool.problems import finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.read.timer_loss import check_of, is_ahead
+from rmqtool.read.timer_units import precision_ms
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import reading
@@ -42,6 +44,8 @@ def timer_rows(
 ) -> Iterator[Row]:
     """One row per unit of the timer log, in its order; then one per timer message in RocksDB, by due time.
 
+    `delivered` is whether the broker has delivered what was due then; None if timercheck does not say it.
+
     Args:
         store: the store. A unit holds the hash of its message's topic; the topic itself, and the
             queue, are those of the record, and null where no record can be read there.
@@ -50,7 +54,7 @@ def timer_rows(
         report: called for bytes that are not a unit: a broker cuts its timer log there, and so does this.
         tz: zone of the times; None is the local zone.
     """
-    layout, left = store.layout, selection.limit
+    layout, left, read_ms = store.layout, selection.limit, _read_ms(store)
     for file in layout.timer_log:
         for position, unit in _units(layout, file, report):
             due = unit.deliver_time
@@ -74,12 +78,23 @@ def timer_rows(
                 "roll": bool(unit.magic & timer.MAGIC_ROLL),
                 "delete": bool(unit.magic & timer.MAGIC_DELETE),
                 "previous_position": unit.previous_position,
-                "delivered": None,
+                "delivered": None if read_ms is None else due < read_ms,
                 "file": layout.relative(file.path),
             }
     if layout.rocksdb_messages is not None:
         rows = _rocksdb_rows(store, layout.rocksdb_messages, selection, report, tz)
         yield from rows if left is None else islice(rows, left)
+
+
+def _read_ms(store: Store) -> int | None:
+    """The delivery time from which on messages wait; None if it is lost or wrong."""
+    try:
+        check = check_of(store.layout)
+        if check is None or is_ahead(store.layout, check):
+            return None
+    except InputError:
+        return None
+    return check.last_read_time - check.last_read_time % precision_ms(store)
 
 
 def _rocksdb_rows(

@@ -140,7 +140,7 @@ def test_config_is_what_a_broker_would_load(cases: Library, store_copy: Any, dum
 
 
 def test_timer_log_units_name_timer_messages(cases: Library, dump: Dump) -> None:
-    """Each unit is of a record of rmq_sys_wheel_timer and due when that record says."""
+    """Each unit is of a record of rmq_sys_wheel_timer and due when that record says; which are delivered."""
     store = cases.path("ok_540_clean")
     records = {fact["physicalOffset"]: fact for fact in facts_of("ok_540_clean")}
     rows = dump(store, "--what", "timer").rows
@@ -151,9 +151,16 @@ def test_timer_log_units_name_timer_messages(cases: Library, dump: Dump) -> None
         assert row["real_topic"] == fact["properties"]["REAL_TOPIC"]
         assert row["topic_hash"] == java.string_hash(fact["properties"]["REAL_TOPIC"])
         assert abs(row["deliver_timestamp_ms"] - int(fact["properties"]["TIMER_OUT_MS"])) <= 2000
+        assert row["delivered"] is not fact["properties"].get("KEYS", "").startswith("pendingTimer")
     middle = rows[len(rows) // 2]["deliver_timestamp_ms"]
     some = dump(store, "--what", "timer", "--since", middle, "--limit", 2).rows
     assert some == [row for row in rows if row["deliver_timestamp_ms"] >= middle][:2]
+
+
+def test_without_timercheck_it_is_not_known_what_was_delivered(store_copy: Any, dump: Dump) -> None:
+    store = store_copy("ok_540_clean")
+    (store / "config" / "timercheck").unlink()
+    assert {row["delivered"] for row in dump(store, "--what", "timer").rows} == {None}
 
 
 def test_epochs_and_compaction_positions(store_copy: Any, dump: Dump) -> None:
