@@ -25,6 +25,7 @@ from rmqtool.terminal import counted, shortened
 OFFSETS_LOST = "CF08"
 OFFSETS_OLD = "CF13"
 _OLD_COST = pattern("groups receive again .*?consumeFromWhere")
+MESSAGES_HIDDEN = "CF15"
 
 
 def torn_rows(found: Row) -> list[dict[str, Any]]:
@@ -122,7 +123,7 @@ def of_recover(found: Row) -> list[str]:
         is_said=found["config_lost"],
         timer=_timer_text(found),
         offsets_old=offsets_old_sentence(found["warnings"]),
-        codes=[code for code in codes if code != "CF07"],  # predictions say its cost
+        codes=[code for code in (*codes, *_of_config(found)) if code != "CF07"],  # predictions say its cost
     )
     if ledger_is_damaged(found):
         sentences.append("The DLedger log is damaged, and recover never changes it: see the warnings.")
@@ -131,6 +132,13 @@ def of_recover(found: Row) -> list[str]:
     sentences += _plan_sentences(found)
     sentences += _guessed_sentence(found["guessed_sizes"], is_applied=False)
     return sentences
+
+
+def _of_config(found: Row) -> Iterator[str]:
+    """Yield the code of a warning that messages are hidden from consumers, and of changes against that."""
+    yield from {each[:4] for each in found["warnings"]} & {MESSAGES_HIDDEN}
+    if any(row.get("detail", {}).get("raised") for row in found["actions"]):
+        yield MESSAGES_HIDDEN
 
 
 def _timer_text(found: Row) -> str:
@@ -160,6 +168,13 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
         )
 
 
+_COSTS = {
+    "CF03": "Topics that topics.json lacks are served to nobody until they are created again (CF03).",
+    MESSAGES_HIDDEN: f"The settings of topics.json hide messages from consumers ({MESSAGES_HIDDEN}).",
+}
+"""What a start costs although it loses no message, by the code of what was found."""
+
+
 def start_sentences(
     predictions: Sequence[Row], *, more: bool = False, offsets_lost: str = "", is_said: bool = False,
     timer: str = "", offsets_old: str = "", codes: Iterable[str] = (),
@@ -168,13 +183,13 @@ def start_sentences(
 
     `more` is whether messages are lost already, `offsets_lost` is `offsets_lost_sentence`, `is_said` whether
     `config_lost_sentence` was said, which says so too. `timer` is what the loss of a timer costs,
-    `offsets_old` is `offsets_old_sentence`. `codes` are those of what was found: CF03, CF06 and CF07 cost
-    something at a start.
+    `offsets_old` is `offsets_old_sentence`. `codes` are those of what was found: CF03, CF06, CF07 and CF15
+    cost something at a start.
     """
     brokers: dict[str, list[str]] = {}
     codes = set(codes)
+    costs = [text for code, text in _COSTS.items() if code in codes]
     lost_files = set() if is_said else {"CF06", "CF07"} & codes
-    lacks_topics = "CF03" in codes
     for row in predictions:
         brokers.setdefault(cost_of_start(row, lost_files), []).append(row["broker"])
     if not brokers:
@@ -184,7 +199,7 @@ def start_sentences(
     safe = brokers.pop("", [])
     if safe:
         what = "nothing more" if more else "nothing"
-        if offsets_lost or timer or lacks_topics or offsets_old:
+        if offsets_lost or timer or offsets_old or costs:
             what = "no more messages" if more else "no message"
         yield f"A start of {listed(safe, word='or')} loses {what}."
     else:
@@ -192,15 +207,13 @@ def start_sentences(
     for cost, versions in brokers.items():
         yield f"A start of {listed(versions, word='or')} {cost}."
     yield from _config_cures(predictions)
-    lacking = "Topics that topics.json lacks are served to nobody until they are created again (CF03)."
-    also = (
-        "" if is_said else offsets_lost,
-        offsets_old,
-        lacking if lacks_topics else "",
-        f"{timer[0].upper()}{timer[1:]}." if timer else "",
-    )
+    also = ["" if is_said else offsets_lost, offsets_old, *costs]
+    if timer:
+        also.append(f"{timer[0].upper()}{timer[1:]}.")
+    but = "But"
     for sentence in filter(None, also):
-        yield f"But {sentence[0].lower()}{sentence[1:]}" if safe else sentence
+        yield f"{but} {sentence[0].lower()}{sentence[1:]}" if safe else sentence
+        but = "And"
 
 
 def config_that_ends(row: Row) -> Row | None:

@@ -65,6 +65,20 @@ def with_topics(
     return with_next_version(changed, dialect, now_ms, changes=len(topics))
 
 
+def with_read_queues(
+    document: Document, queues: Mapping[str, int], dialect: Dialect, now_ms: int
+) -> Document:
+    """topics.json with readQueueNums of some of its topics (by name); the version counts one change for each.
+
+    Raises:
+        FormatError: as `with_topics`.
+    """
+    table = _table(document, "topicConfigTable")
+    changed: Document = {name: _with(table[name], "readQueueNums", count) for name, count in queues.items()}
+    changed = _with(document, "topicConfigTable", table | changed)
+    return with_next_version(changed, dialect, now_ms, changes=len(queues))
+
+
 def without_dialect(document: Document) -> Document:
     """topics.json as brokers of every version read it, whose text does not show which of them wrote it.
 

@@ -90,6 +90,16 @@ class TopicConfig:
     attributes: dict[str, str] = field(default_factory=dict)
 
     @property
+    def is_readable(self) -> bool:
+        """Whether consumers may read it."""
+        return bool(self.perm & 4)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether producers may write to it."""
+        return bool(self.perm & 2)
+
+    @property
     def is_batch(self) -> bool:
         """Whether its queues are batch consume queues (5.x)."""
         return self.attributes.items() >= BATCH_ATTRIBUTES.items()

@@ -19,6 +19,7 @@ __all__ = [
     "fillers",
     "filter",
     "half_checks",
+    "hidden_messages",
     "hit_batches",
     "hits",
     "kernels",

@@ -27,6 +27,7 @@ from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
+from rmqtool.read.hidden_messages import hidden_messages
 from rmqtool.read.known_topics import topic_names
 from rmqtool.read.lost_config import (
     is_folder_lost,
@@ -197,6 +198,8 @@ def _problems(store: Store, spans: Spans, tail: Tail) -> Iterator[Finding]:
     yield from unknown_topics(store.layout, messages)
     last_ms = 0 if tail.last is None else tail.last.store_timestamp
     yield from lost_config(store.layout, messages, live=store.live, last_ms=last_ms)
+    ranges = {key: (max(span.min_offset, 0), span.max_offset) for key, span in spans.items()}
+    yield from hidden_messages(store.layout, ranges, ranges.get)
 
 
 def _any_path(store: Store) -> str:

@@ -23,6 +23,7 @@ from rmqtool.formats.config_json import TopicConfig
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding, finding
 from rmqtool.read.delay_loss import old_bak
+from rmqtool.read.hidden_messages import hidden_messages
 from rmqtool.read.lost_config import has_config, lost_config, lost_topics, unknown_topics
 from rmqtool.read.offsets_back import went_back_finding
 from rmqtool.sizes import cut_name
@@ -118,6 +119,7 @@ class ConfigCheck:
             context = self.context
             last_ms = context.last_store_timestamp
             found += lost_config(context.layout, context.topics, live=context.live, last_ms=last_ms)
+            found += hidden_messages(context.layout, context.queue_ends, lambda key: _range(context, key))
             if not self.context.live:
                 found += went_back_finding(self.context.store)
                 found += () if self.context.bounds.bounded else old_bak(self.context.store)
@@ -244,8 +246,14 @@ def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[F
 
 def _messages(context: Context, key: tuple[str, int], end: int) -> int | None:
     """How many messages a queue has; None if it cannot be read."""
+    found = _range(context, key)
+    return None if found is None else max(end - found[0], 0)
+
+
+def _range(context: Context, key: tuple[str, int]) -> tuple[int, int] | None:
+    """The half-open queue offsets of a queue's messages; None if it is not there or cannot be read."""
     try:
-        return max(end - context.store.first_live(*key), 0)
+        return context.store.first_live(*key), context.queue_ends[key]
     except (UnreadableError, KeyError, FileNotFoundError):  # a finding of its own, or deleted since
         return None
 

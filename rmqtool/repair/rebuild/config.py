@@ -1,8 +1,9 @@
 """Restores topics.json from the log if it is lost or lacks topics, and config files from their .bak.
 
 A topic of the log gets the number of queues that its highest queue id implies, the least that it can have
-had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics.
-Topics that are whole in a file that is cut, as by a full disk, keep their settings.
+had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics. If
+topics.json hides queues with unread messages, it names more to read, and as many to write as before. Topics
+that are whole in a file that is cut, as by a full disk, keep their settings.
 SELF_TEST_TOPIC, which every broker has, is written where the committed offsets are lost too: it shows that a
 broker has used the store, and the loss (CF08) stays a finding after the repair.
 
@@ -11,7 +12,7 @@ Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from rmqtool.check.verify.context import CONFIG_LIMIT
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
+from rmqtool.read.hidden_messages import HiddenQueues, hidden_queues, queues_to_read
 from rmqtool.read.lost_config import (
     CONSUMER_OFFSETS,
     database_of,
@@ -67,7 +69,8 @@ def config_actions(store: Store, found: Rebuild) -> tuple[list[Action], list[str
     made = {each.path for each in topics}  # it includes the .bak
     in_database = store.layout.rocksdb_config is not None
     others = [] if in_database else [each for each in _from_bak(store) if each.path not in made]
-    return [*others, *topics], [f"{each.problem} {_not_shown(each.detail['kept'])}" for each in topics]
+    texts = [f"{each.problem} {_not_shown(each.detail['kept'])}" for each in topics if each.detail["topics"]]
+    return [*others, *topics], texts
 
 
 def _not_shown(kept: int) -> str:
@@ -115,10 +118,10 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     data, bak = _content(store, TOPICS), _content(store, f"{TOPICS}.bak")
     loaded = config_json.load_with_bak(data, bak)
     is_lost = loaded.source not in ("file", "bak")
-    topics = topics_of(found)
+    topics, hidden = topics_of(found), list[HiddenQueues]()
     if not is_lost:
-        topics = _lacking(store, found, loaded.document, topics)
-    if not topics:
+        topics, hidden = _wanting(store, found, loaded.document, topics)
+    if not topics and not hidden:
         return
     kept: dict[str, TopicConfig] = {}
     if is_lost:
@@ -131,7 +134,10 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     document = config_change.new_topics(dialect, time_ms) if is_lost else loaded.document
     version = config_json.data_version(document)
     time_ms = max(time_ms, 0 if version is None else version.timestamp)
-    document = config_change.with_topics(document, topics, dialect, time_ms)
+    if topics:
+        document = config_change.with_topics(document, topics, dialect, time_ms)
+    if raised := queues_to_read(hidden):
+        document = config_change.with_read_queues(document, raised, dialect, time_ms)
     if not store.written_by.is_known:  # the file would show the assumed version as a fact from now on
         document = config_change.without_dialect(document)
     content = config_json.dump(document, dialect)
@@ -139,32 +145,50 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     is_there = data is not None or (made is not None and TOPICS in made.ignored)
     kind: ActionKind = "replace" if is_there else "create"
     whole = f"what is left of {len(kept)} topics in the old file; other " if kept else ""
-    reason = f"{whole}{_REASON}" if is_lost else _added(topics, found.messages)
+    reason = f"{whole}{_REASON}" if is_lost else _changed(topics, hidden, found.messages)
     added = [
         {"topic": name, "queues": topic.write_queue_nums, "messages": found.messages.get(name, 0)}
         for name, topic in topics.items()
         if name not in kept
     ]
-    yield Action(
-        kind, f"{FOLDER}/{TOPICS}", 0, len(content), reason, _CODES.get(loaded.source, "CF03"),
-        {"topics": len(topics), "kept": len(kept), "added": added}, content,
-    )  # fmt: skip
+    code = _CODES.get(loaded.source, "CF03" if topics else "CF15")
+    detail = {
+        "topics": len(topics),
+        "kept": len(kept),
+        "added": added,
+        "raised": [each.row() for each in hidden],
+    }
+    yield Action(kind, f"{FOLDER}/{TOPICS}", 0, len(content), reason, code, detail, content)
 
 
-def _lacking(
+def _wanting(
     store: Store, found: Rebuild, document: config_change.Document, topics: Mapping[str, TopicConfig]
-) -> dict[str, TopicConfig]:
-    """Those of `topics` that have messages, but that topics.json, if it can be understood, lacks."""
+) -> tuple[dict[str, TopicConfig], list[HiddenQueues]]:
+    """What topics.json needs, if it can be understood.
+
+    Those of `topics` that have messages, but that it lacks, and those of which it has too few queues.
+    """
     try:
         known = config_json.topics(document)
         config_json.data_version(document)
     except FormatError:
-        return {}
-    return {
+        return {}, []
+    hidden = hidden_queues(store.layout, found.queue_ends, found.queue_ends.get)
+    lacking = {
         name: topic
         for name, topic in topics.items()
         if found.messages.get(name) and lacks_topic(store.layout, known, name)
     }
+    return lacking, [each for each in hidden if each.config.is_readable]
+
+
+def _changed(topics: Collection[str], hidden: Sequence[HiddenQueues], messages: Mapping[str, int]) -> str:
+    texts = [_added(topics, messages)] if topics else []
+    if hidden:
+        count = sum(each.messages for each in hidden)
+        of = "1 topic" if len(hidden) == 1 else f"{len(hidden)} topics"
+        texts.append(f"readQueueNums of {of} is raised, which hid {count} message{'s'[count == 1 :]}")
+    return "; ".join(texts)
 
 
 def _added(topics: Collection[str], messages: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sized
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ from rmqtool.problems import COPY_CONFIG, Finding
 from rmqtool.read.consumer_offsets import Offsets
 from rmqtool.read.delay_loss import MESSAGES_MAX, DelayLoss, find_delay_loss, offsets_of_bak
 from rmqtool.read.half_checks import HALF_TOPIC, OP_TOPIC, find_checks
+from rmqtool.read.hidden_messages import hidden_finding, hidden_queues
 from rmqtool.read.lost_config import CONSUMER_OFFSETS, how_lost, lost_config, what_happened_to
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, ActionKind
+from rmqtool.repair.rebuild.config import can_write_topics
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, read_config
 
@@ -66,7 +69,13 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
         UnreadableError: a config file cannot be read.
     """
     root = store.layout.root
-    lost = lost_config(store.layout, _messages(after), last_ms=after.last_store_timestamp)
+    hidden = hidden_queues(store.layout, after.queues, after.queues.get)
+    if can_write_topics(store.layout):  # more queues are read then
+        hidden = [each for each in hidden if not each.config.is_readable]
+    lost = chain(
+        lost_config(store.layout, _messages(after), last_ms=after.last_store_timestamp),
+        hidden_finding(store.layout, hidden),
+    )
     actions: list[Action] = []
     warnings: list[str] = []
     checked: list[tuple[str, Callable[[Any, After], tuple[list[dict[str, Any]], Any]]]] = [
@@ -76,7 +85,7 @@ def offset_actions(store: Store, after: After, delays: DelayLoss | None) -> tupl
         warnings.append(_unexamined(store))
     if delays is not None and delays.is_known:
         checked.pop()
-        lost = (each for each in lost if each.problem.code != "CF07")
+        lost = chain(each for each in lost if each.problem.code != "CF07")
         actions.append(_delay_action(store, after, delays))
     if delays is not None and (delays.is_known or delays.noted is not None):
         warnings += _twice(delays)
