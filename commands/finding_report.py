@@ -11,7 +11,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
 from rmqtool.formats.filler import TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.output import Output
-from rmqtool.problems import NEEDS_STORE, Finding
+from rmqtool.problems import NEEDS_STORE, Finding, messages_of
 from rmqtool.storage.counted_queues import topics_of_batches
 from rmqtool.terminal import counted, print_error, shortened
 from rmqtool.times import format_time
@@ -52,7 +52,8 @@ class FindingReport:
         self._count += 1
         if self._count > _LINES:
             return
-        place = _place(finding.path, finding.physical_offset, finding.length)
+        messages = messages_of(problem.code, finding.detail)
+        place = _place(finding.path, finding.physical_offset, finding.length, messages)
         reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
         if expected is not None:
             reason = f"{expected} bytes expected"
@@ -331,7 +332,8 @@ class FindingBlocks:
         is_new = self._said.get(code) != message
         if is_new and self._said:
             yield ""
-        place = _place(row["path"], row["physical_offset"], row["length"])
+        messages = messages_of(code, row.get("detail", {}))
+        place = _place(row["path"], row["physical_offset"], row["length"], messages)
         if "record_physical_offset" in row.get("detail", {}):
             place += f", its record at {row['detail']['record_physical_offset']}"
         yield from wrapped(f"{row['severity'].upper()}: {code} {place}", width, indent=2)
@@ -361,10 +363,11 @@ def commands_on_store(text: str, command: Callable[[str], str]) -> str:
     return _COMMAND.sub(lambda found: command(found[1]), text)
 
 
-def _place(path: str, physical_offset: int | None, length: int | None) -> str:
-    """Return where a finding is, in words."""
+def _place(path: str, physical_offset: int | None, length: int | None, messages: int = 0) -> str:
+    """Return where a finding is, in words; of one about messages how many, and not their bytes."""
     offset = [] if physical_offset is None else [f"offset {physical_offset}"]
-    return ", ".join([path, *offset, *([] if length is None else [f"{length} bytes"])])
+    size = [counted(messages, "message")] if messages else [] if length is None else [f"{length} bytes"]
+    return ", ".join([path, *offset, *size])
 
 
 def wrapped(text: str, width: int, *, indent: int) -> list[str]:

@@ -25,7 +25,7 @@ from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import HALF_TOPICS, TRANSACTION_GROUP
-from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem
+from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem, messages_of
 from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def verify(
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes
-        texts += [summary(report, seen.counts, chosen), *_at_stake(opened, seen.ranges, seen.topics)]
+        texts += [summary(report, seen.counts, chosen), *_at_stake(opened, seen)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
         texts += [*_went_back(opened, seen.problems), *_beyond(opened, store, seen.beyond)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
@@ -151,7 +151,8 @@ class _Seen:
         counts: findings by severity.
         problems: by code.
         ranges: damaged parts of the log, [first, stop) in physical offsets.
-        topics: whose queues are wrong.
+        topics: whose queues are wrong, and how many messages without their unit are known.
+        behind: topics whose newest messages are not in their queues yet, and how many.
         beyond: committed offsets past the end of their queue.
     """
 
@@ -161,7 +162,8 @@ class _Seen:
         self.counts: Counter[str] = Counter()
         self.problems: dict[str, Problem] = {}
         self.ranges: list[tuple[int, int]] = []
-        self.topics: set[str] = set()
+        self.topics: Counter[str] = Counter()
+        self.behind: Counter[str] = Counter()
         self.beyond: list[dict[str, Any]] = []
 
     def shown(self, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -176,7 +178,9 @@ class _Seen:
             self.ranges += damaged_ranges([finding])
             self.beyond += [finding.detail] if problem.code == "CF04" else []
             if problem.severity == "error" and problem.code.startswith("CQ") and topic is not None:
-                self.topics.add(str(topic))
+                self.topics[str(topic)] += messages_of(problem.code, finding.detail)
+            if problem.code == "CQ01" and topic is not None:
+                self.behind[str(topic)] += messages_of(problem.code, finding.detail)
             if problem.severity in self._severities:
                 yield finding
 
@@ -359,12 +363,13 @@ def _beyond(opened: Store, store: options.StoreOptions, rows: Sequence[dict[str,
             )
 
 
-def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> Iterator[str]:
-    """Yield which topics the damage concerns."""
+def _at_stake(store: Store, seen: _Seen) -> Iterator[str]:
+    """Yield which topics the damage concerns, and how many of their messages."""
     from rmqtool.check.verify import are_all, by_topic, messages_at_stake, names_of
 
     if store.layout.kind != "store":
         return
+    ranges, topics = seen.ranges, seen.topics
     if ranges:
         found = messages_at_stake(store, ranges)
         if found is None:
@@ -376,10 +381,16 @@ def _at_stake(store: Store, ranges: list[tuple[int, int]], topics: set[str]) -> 
         else:
             yield "at stake in the log: unknown, no queue leads there; rmqtool recover names lost messages"
     if topics:
-        shown = [shortened(name) for name in sorted(topics)[:_TOPICS_SHOWN]]
+        most = sorted(topics, key=lambda name: (-topics[name], name))[:_TOPICS_SHOWN]
+        shown = [
+            shortened(name) + (f" ({counted(topics[name], 'message')})" if topics[name] else "")
+            for name in most
+        ]
         more = len(topics) - len(shown)
         names = listed([*shown, *([f"{more} more"] if more else [])])
         yield f"affected: consumers of {names}"
+    if seen.behind:
+        yield f"not in the queues yet, until a broker starts: {by_name(seen.behind, 'message')}"
 
 
 _TOPICS_SHOWN = 3

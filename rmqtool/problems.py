@@ -10,7 +10,7 @@ read or has an unsupported form (see `exit_code` of the rows).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -475,6 +475,16 @@ def leaves_ledger(problem: Problem) -> bool:
     return repair in (_OUT_OF_LEDGER, LEDGER_CURE) or (
         problem.code.startswith("CL") and repair.startswith("rmqtool recover ")
     )
+
+
+def messages_of(code: str, detail: Mapping[str, Any]) -> int:
+    """How many messages lack their unit, or have a wrong one, by a finding on a queue; 0 for any other."""
+    if code not in _OF_MESSAGES or "last_queue_offset" not in detail:
+        return 0
+    return int(detail.get("records", detail["last_queue_offset"] - detail["queue_offset"] + 1))
+
+
+_OF_MESSAGES = frozenset({"CQ01", "CQ02", "CQ05", "CQ13"})
 
 
 def finding(

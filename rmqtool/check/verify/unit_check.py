@@ -299,8 +299,12 @@ class UnitCheck:
             ]
         reported = merged([*reported, *unread])
         for run in units.unclaimed:
-            if not out_of_order.explains_unit(run.start) and not overlaps(reported, run.first, run.first + 1):
+            if out_of_order.explains_unit(run.start):
+                continue
+            if not overlaps(reported, run.first, run.first + 1):
                 yield from self._unclaimed(key, run)
+            elif span is not None and run.first < span.next <= run.last:
+                yield from self._behind_records(key, run._replace(first=span.next), reader)
 
     def _is_empty(self, file: StoreFile, units: Units) -> bool:
         """Whether a queue's last file holds no unit, although files or units should come before it.
@@ -378,18 +382,36 @@ class UnitCheck:
             code, key, item.first, item.last, record=item.start, unit_physical_offset=named,
             unit_size=int(unit["size"]), **detail,
         )  # fmt: skip
+        yield found if named == item.start else self._with_owner(found, key, named, last)
+
+    def _with_owner(self, found: Finding, key: Key, named: int, last: int, more: str = "") -> Finding:
+        """A finding with the queue of the records that its first and last unit lead to, if that is another.
+
+        `more` is said then, too.
+        """
         # A light queue has units of records of other queues.
-        is_unclear = named == item.start or key[0].startswith(LIGHT_PREFIX)
-        owner = None if is_unclear else self._owner(named)
+        owner = None if key[0].startswith(LIGHT_PREFIX) else self._owner(named)
         if owner in (None, key) or owner != self._owner(last):
-            yield found
-            return
-        one = item.first == item.last
+            return found
+        one = found.detail["queue_offset"] == found.detail["last_queue_offset"]
         points = "the unit points to a record" if one else "the units point to records"
-        yield replace(
-            found, message=f"{points} of another queue: {owner[0]} queue {owner[1]}",
+        return replace(
+            found, message=f"{points} of another queue: {owner[0]} queue {owner[1]}{more}",
             detail={**found.detail, "unit_topic": owner[0], "unit_queue_id": owner[1]},
         )  # fmt: skip
+
+    def _behind_records(self, key: Key, run: Run, reader: UnitReader) -> Iterator[Finding]:
+        """Units after that of the queue's last record, which are wrong, as are those before them."""
+        queue = self.context.layout.consume_queues.get(key)
+        if queue is None:
+            return
+        try:
+            first, last = (int(reader.read(queue, slot, 1)[0]["physical_offset"]) for slot in run[:2])
+        except OSError:
+            return  # it has gone since it was read
+        more = f"; the next message would get queue offset {run.last + 1}, and not {run.first}"
+        for found in self._unclaimed(key, run._replace(start=first)):
+            yield self._with_owner(found, key, first, last, more) if found.problem.code == "CQ14" else found
 
     def _owner(self, physical_offset: int) -> Key | None:
         """The queue of the record at an offset; None if there is none."""

@@ -16,6 +16,7 @@ from rmqtool.problems import (
     OR_SINGLE_GROUPS,
     Finding,
     leaves_ledger,
+    messages_of,
 )
 from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.offsets_back import bak_words
@@ -31,6 +32,7 @@ from rmqtool.report.doctor.diagnosis import (
     Severity,
 )
 from rmqtool.report.doctor.names import line_of, result
+from rmqtool.sizes import largest_counts
 
 _OF_QUERIES = frozenset({"IX01", "IX03", "IX04", "IX06"})
 """Errors that only queries by key suffer from: consumers receive everything."""
@@ -64,7 +66,7 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         if code == BEYOND_END:
             found.sort(key=_by_loss)
         first, problem = found[0], found[0].problem
-        reason = _facts(first)
+        reason = _facts(first) or _messages(found)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
         if code == WENT_BACK and repair.is_local:  # no damage, but a person decides what it means
@@ -148,6 +150,15 @@ def _facts(found: Finding) -> str | None:
         its_record = "" if record is None else f", its record at {record}"
         return f"at {found.physical_offset}, {found.length} bytes{its_record}"
     return detail.get("reason")
+
+
+def _messages(found: Iterable[Finding]) -> str | None:
+    """How many messages of which topics lack their right unit; None of other findings."""
+    counts: dict[str, int] = {}
+    for each in found:
+        if count := messages_of(each.problem.code, each.detail):
+            counts[each.detail["topic"]] = counts.get(each.detail["topic"], 0) + count
+    return f"messages: {', '.join(largest_counts(counts, 'topic'))}" if counts else None
 
 
 def _severity(found: Finding) -> Severity:

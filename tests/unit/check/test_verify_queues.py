@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.formats import batch, index
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
@@ -395,3 +396,27 @@ class TestCrossed:
         found = {item.detail["queue_id"]: item.message for item in findings_of(root)}
         start = "the units point to records of another queue: TopicTest queue"
         assert found == {0: f"{start} 1", 1: f"{start} 0"}
+
+    def test_the_file_of_a_longer_queue(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """Its units behind the last message count too: they move the queue's end. Texts count messages."""
+        root = tmp_path / "store"
+        write_whole(root, keyed(21, queues=2))
+        queues = root / "consumequeue/TopicTest"
+        shutil.copytree(queues / "0", queues / "1", dirs_exist_ok=True)
+        first, behind = findings_of(root)
+        assert (first.problem.code, first.length) == ("CQ05", 10 * UNIT_SIZE)
+        assert (behind.problem.code, behind.detail["queue_offset"]) == ("CQ14", 10)
+        assert behind.message == (
+            "the unit points to a record of another queue: TopicTest queue 0; the next message would get"
+            " queue offset 11, and not 10"
+        )
+        assert main(["verify", str(root), "--pass", "queues"]) == 1
+        out, err = capfd.readouterr()
+        assert "/TopicTest/1/00000000000000000000, offset 0, 10 messages\n" in out
+        assert "\naffected: consumers of TopicTest (10 messages)\n" in err
+        shutil.rmtree(queues / "1")
+        write_queue(queues / "1", [])
+        main(["verify", str(root), "--pass", "queues"])
+        assert "consumers of TopicTest (10 messages)" in capfd.readouterr().err
+        main(["doctor", str(root), "--no-host", "--all"])
+        assert "(messages: 10 of TopicTest)" in " ".join(capfd.readouterr().out.split())
