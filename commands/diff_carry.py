@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmqtool.command_line import argument, command_line
@@ -108,16 +108,24 @@ def _offset_lines(found: Row | None) -> Iterator[str]:
         f"offsets      of {what} {fit} {'fits' if fit == 1 else 'fit'} both stores: equal in A and B, and not"
         f" past the place where the queue parts. The {'other' if len(others) == 1 else 'others'}:"
     )
+    topics: dict[tuple[str, str], list[Row]] = {}
     for each in others[:_OFFSETS_SHOWN]:
-        yield f"{'':<13}{_offset_text(each)}"
+        topics.setdefault((each["group"], each["topic"]), []).append(each)
+    for (group, topic), queues in topics.items():
+        head, place = f"group {shortened(group)}, {shortened(topic)}", f"{'':<13}"
+        if len(queues) > 1:
+            yield f"{place}{head}, {len(queues)} queues{'. '.join(['', *_again_texts(queues)])}"
+            head, place = "", f"{place}  "
+        for each in queues:
+            texts = [_offset_text(each), *(_again_texts(queues) if head else ())]
+            yield f"{place}{head}{' ' if head else ''}{'. '.join(texts)}"
     if len(others) > _OFFSETS_SHOWN:
         yield f"{'':<13}and {len(others) - _OFFSETS_SHOWN} more: --json names them"
 
 
 def _offset_text(each: Row) -> str:
     a, b = ("none" if each[name] is None else each[name] for name in "ab")
-    queue = f"{shortened(each['topic'])} queue {each['queue_id']}"
-    text = f"group {shortened(each['group'])}, {queue}"
+    text = f"queue {each['queue_id']}"
     if each["parts_at"] is not None:
         text += f", which parts at {each['parts_at']}"
     text += f": A {a}, B {b}. "
@@ -125,13 +133,24 @@ def _offset_text(each: Row) -> str:
         return f"{text}{each['fits_a']} fits both"
     if each["a"] == each["b"]:
         return f"{text}One of the two names other messages; with {each['fits_a']} the group skips none"
-    text += f"{each['fits_a']} fits A, {each['fits_b']} fits B"
+    return f"{text}{each['fits_a']} fits A, {each['fits_b']} fits B"
+
+
+def _again_texts(queues: Sequence[Row]) -> Iterator[str]:
+    """Yield what happens with the offsets of a group past the places where queues of a topic part."""
+    parted = [each for each in queues if each["parts_at"] is not None and each["a"] != each["b"]]
     for name in "ab":
-        again, other = each[f"fits_{name}"] - each["parts_at"], _OTHER[name].upper()
-        if again > 0 and (each[name] or 0) > each["parts_at"]:
-            text += f". In {other} {each[name]} names another message; if {other} stays, the group receives"
-            text += f" {counted(again, 'message')} of {name.upper()} again"
-    return text
+        past = [each for each in parted if each["parts_at"] < min(each[name] or 0, each[f"fits_{name}"])]
+        if past:
+            other = _OTHER[name].upper()
+            again = sum(each[f"fits_{name}"] - each["parts_at"] for each in past)
+            offset = f"{past[0][name]} names another message"
+            if len(queues) > 1:
+                offset = f"{name.upper()}'s offsets past the parting name other messages"
+            yield (
+                f"In {other} {offset}; if {other} stays, the group receives {counted(again, 'message')} of"
+                f" {name.upper()} again"
+            )
 
 
 def _offset_commands(name: str, row: Row, stores: Stores) -> Iterator[str]:

@@ -14,12 +14,13 @@ from rmqtool.commands.verdicts import (
     verdict_lines,
 )
 from rmqtool.message.cells import json_text
-from rmqtool.terminal import counted, format_size
+from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
     from rmqtool.check.diff import Difference
 
 _TOPICS_SHOWN = 5
+_QUEUES_SHOWN = 8
 _OTHER = {"a": "b", "b": "a"}
 _STATUS = {
     "ok": "sound",
@@ -269,6 +270,22 @@ def _queue_lines(queues: Row, *, by_queues: bool) -> Iterator[str]:
             yield f"             {_queue_text(each)}"
     for name in "ab" if by_queues else "":
         yield from _topic_lines(name, queues["only_by_topic"])
+    yield from _twice_lines(queues["given_twice"])
+
+
+def _twice_lines(found: list[Row]) -> Iterator[str]:
+    """Yield how many queue offsets name one message in A and another in B, by topic and queue."""
+    topics: dict[str, dict[str, int]] = {}
+    for each in found:
+        queue = f"queue {each['queue_id']} {each['from_offset']} to {each['to_offset'] - 1}"
+        topics.setdefault(each["topic"], {})[queue] = each["to_offset"] - each["from_offset"]
+    if found:
+        total = counted(sum(sum(queues.values()) for queues in topics.values()), "queue offset")
+        yield f"given twice  {total}, since the logs parted: in A of one message, in B of another"
+    for topic, queues in topics.items():
+        shown = list(queues)[:_QUEUES_SHOWN]
+        more = f" and {len(queues) - len(shown)} more (--json)" if len(queues) > len(shown) else ""
+        yield f"{'':<13}{sum(queues.values())} of {shortened(topic)}: {', '.join(shown)}{more}"
 
 
 def _singular(text: str) -> str:

@@ -30,6 +30,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE, BatchUnit, Unit
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present, unit_array
 from rmqtool.read.selection import Selection
@@ -146,7 +147,8 @@ class QueueDifference:
 class QueuesDifference:
     """All queues: the number of compared ones, and those that are not the same, up to a limit.
 
-    `by_topic` counts messages that only one side's queues hold: topic to (a, b).
+    `by_topic` counts messages that only one side's queues hold: topic to (a, b). `given_twice` are the queue
+    offsets, half-open, that both logs have given to records of their own since they diverged.
     """
 
     compared: int = 0
@@ -157,6 +159,7 @@ class QueuesDifference:
     behind: int = 0
     more: int = 0
     by_topic: dict[str, tuple[int, int]] = field(default_factory=dict)
+    given_twice: dict[Key, Range] = field(default_factory=dict)
     unread: Unread = field(default_factory=Unread)
 
     @property
@@ -176,6 +179,10 @@ class QueuesDifference:
             "queues": [each.row() for each in self.queues],
             "only_by_topic": [
                 {"topic": topic, "only_a": a, "only_b": b} for topic, (a, b) in sorted(self.by_topic.items())
+            ],
+            "given_twice": [
+                {"topic": topic, "queue_id": queue_id, "from_offset": low, "to_offset": high}
+                for (topic, queue_id), (low, high) in self.given_twice.items()
             ],
         }
 
@@ -203,7 +210,7 @@ def diff_queues(
         own: the records of each log from the physical offset on at which the logs have diverged, the end of
             `span`; None if they have not.
     """
-    result = QueuesDifference()
+    result = QueuesDifference(given_twice=dict(_given_twice(*own)) if own is not None else {})
     pair = _Pair(a, b, span, reading, result.unread, own)
     kept: dict[State, list[QueueDifference]] = {state: [] for state in _ORDER}
     for key in sorted({**a.store.queues, **b.store.queues, **(own[0] | own[1] if own else {})}):
@@ -227,6 +234,14 @@ def diff_queues(
             kept[found.state].append(found)
     result.queues = [each for state in _ORDER for each in kept[state]][:limit]
     return result
+
+
+def _given_twice(a: dict[Key, OwnRecords], b: dict[Key, OwnRecords]) -> Iterator[tuple[Key, tuple[int, int]]]:
+    """The queue offsets, half-open, that records of both logs have; a broker's own topics are left out."""
+    for key in sorted(a.keys() & b.keys()):
+        low, high = max(a[key].first, b[key].first), min(a[key].last, b[key].last) + 1
+        if low < high and not is_system_topic(key[0]):
+            yield key, (low, high)
 
 
 class _Pair:

@@ -119,6 +119,31 @@ def test_offsets_past_the_parting_are_set(parted: Pair, capfd: Capture) -> None:
     assert "reset-offset" not in capfd.readouterr().out
 
 
+def test_queues_of_a_topic_share_a_sentence(parted: Pair, capfd: Capture) -> None:
+    """What both logs have given out, and one sentence for all queues in which a group is past it."""
+    table = {"offsetTable": {"TopicTest@g": {"0": 30, "1": 28}}}
+    write_config(parted[0], "consumerOffset.json", table)
+    write_config(parted[1], "consumerOffset.json", {"offsetTable": {"TopicTest@g": {"0": 10, "1": 10}}})
+    _, row = run(capfd, *parted)
+    assert row["queues"]["given_twice"] == [
+        {"topic": "TopicTest", "queue_id": number, "from_offset": PARTS_AT, "to_offset": END}
+        for number in (0, 1)
+    ]
+    main(["diff", *map(str, parted)])
+    out = capfd.readouterr().out
+    assert (
+        "\ngiven twice  30 queue offsets, since the logs parted: in A of one message, in B of another"
+        "\n             30 of TopicTest: queue 0 25 to 39, queue 1 25 to 39\n"
+    ) in out
+    assert (
+        "\n             group g, TopicTest, 2 queues. In B A's offsets past the parting name other messages;"
+        " if B stays, the group receives 8 messages of A again"
+        f"\n               queue 0, which parts at {PARTS_AT}: A 30, B 10. 30 fits A, {PARTS_AT} fits B"
+        f"\n               queue 1, which parts at {PARTS_AT}: A 28, B 10. 28 fits A, {PARTS_AT} fits B\n"
+    ) in out
+    assert run(capfd, parted[0], parted[0])[1]["queues"]["given_twice"] == []
+
+
 def test_offsets_that_are_lost_are_unknown(parted: Pair, capfd: Capture) -> None:
     commit(parted, {"g": (30, 10)})
     for path in (parted[1] / "config").glob("consumerOffset*"):
