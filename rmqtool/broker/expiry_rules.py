@@ -2,14 +2,17 @@
 
 Every ten seconds a broker checks whether it is time (an hour of deleteWhen) or the disk is too full. Then it
 deletes the oldest files, ten per pass: those that were changed long enough ago, or any if deletion is
-forced. It stops at the first file that stays, and the last file always stays. `by_broker` simulates these
-passes until one deletes nothing; `own_rules.by_own_rules` implements the rules of an operator.
+forced. It stops at the first file that stays, and the last file always stays: the one in which the log ends.
+A file that begins after the end is not in the list of a broker: one that runs has allocated it in advance,
+and one that starts deletes it. `by_broker` simulates these passes until one deletes nothing;
+`own_rules.by_own_rules` implements the rules of an operator.
 
 Queue, index and timer log files follow the log: a file is deleted if its newest record is before the
 log's new start; here too the last file stays.
 
 Source: DefaultMessageStore.CleanCommitLogService (#deleteExpiredFiles, #isSpaceToDelete, #isTimeToDelete),
-MappedFileQueue#deleteExpiredFileByTime, #deleteExpiredFileByOffset, IndexService#deleteExpiredFile,
+MappedFileQueue#deleteExpiredFileByTime, #deleteExpiredFileByOffset, #truncateDirtyFiles,
+AllocateMappedFileService#putRequestAndReturnMappedFile, IndexService#deleteExpiredFile,
 UtilAll#getDiskPartitionSpaceUsedPercent; spec 02 section 7.
 """
 
@@ -25,6 +28,7 @@ from rmqtool.broker.expiry_settings import Settings
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.times import HOUR_MS, format_duration
 
+_UNUSED = "begins after the newest message, and follows a file that always stays"
 MISSING_RATIO = -1.0  # the ratio in Java of a path that does not exist
 _START_RATIO = 100.0
 _COUNTED = ("consumequeue", "batchconsumequeue", "index")  # DefaultMessageStore#getMajorFileSize
@@ -287,12 +291,16 @@ def by_broker(
     zone: tzinfo | None,
     *,
     is_5: bool,
+    end_offset: int,
 ) -> tuple[list[Decision], Trigger]:
     """Simulate a broker's passes from `now_ms` on: a decision per file, and the first pass's trigger.
 
     Passes are repeated until one deletes nothing. Each pass sees the space that the previous one freed,
     including that of queue and index files. `zone` is that of the broker's host; None: the local one.
+    `end_offset` is the physical offset at which the log ends.
     """
+    unused = sum(file.start > end_offset for file in files[1:])
+    files = files[: len(files) - unused]
     counted = [chain for chain in chains if chain.kind in _COUNTED]
     store_bytes = sum(f.size for f in files) + sum(f.size for chain in counted for f in chain.files)
     first = trigger(settings, disks, local_hour(now_ms, zone), is_5=is_5, store_bytes=store_bytes)
@@ -317,7 +325,7 @@ def by_broker(
         found = trigger(settings, disks, local_hour(at, zone), is_5=is_5, store_bytes=store_bytes)
     rest = files[len(decisions) :]
     decisions += stay(rest, [_why_it_stays(file, found, settings, at) for file in rest[:-1]])
-    return decisions, first
+    return [*decisions, *[Decision(False, _UNUSED)] * unused], first
 
 
 def _one_pass(files: Sequence[LogFile], found: Trigger, settings: Settings, now_ms: int) -> list[Decision]:

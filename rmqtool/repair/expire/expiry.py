@@ -566,7 +566,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         decisions, trigger = _decide(facts, settings, request, profile, tail.end)
         first_files = _FirstFiles(store, facts.log, queues)
         later = None if trigger is None or trigger.on else next_delete
-        what_if = tuple(_what_if(facts, settings, request, profile, later, first_files))
+        what_if = tuple(_what_if(facts, settings, request, profile, later, first_files, tail.end))
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError("this time is outside the calendar") from error
     count = sum(decision.expires for decision in decisions)
@@ -668,8 +668,9 @@ def _decide(
         )  # fmt: skip
         return decisions, None
     return by_broker(
-        facts.log, facts.chains, facts.disks, settings, request.now_ms, request.zone, is_5=profile.has_timer
-    )
+        facts.log, facts.chains, facts.disks, settings, request.now_ms, request.zone,
+        is_5=profile.has_timer, end_offset=end_offset,
+    )  # fmt: skip
 
 
 def _what_if(
@@ -679,18 +680,16 @@ def _what_if(
     profile: Profile,
     later_ms: int | None,
     first_files: _FirstFiles,
+    end_offset: int,
 ) -> Iterator[WhatIf]:
-    """Yield what the broker would delete at `later_ms`, if given, and with a disk above each of its limits.
-
-    Nothing with an operator's rules.
-    """
+    """What the broker's rules delete at `later_ms`, if given, and with a disk above each of its limits."""
     if request.rules.given or not facts.log or not facts.disks.of_log:
         return
 
     def found(name: str | None, at_ms: int | None, ratio: float | None) -> WhatIf:
         then = facts if ratio is None else facts._replace(disks=facts.disks.filled(ratio))
         asked = request if at_ms is None else replace(request, now_ms=at_ms)
-        decisions, _ = _decide(then, settings, asked, profile, 0)
+        decisions, _ = _decide(then, settings, asked, profile, end_offset)
         count = sum(decision.expires for decision in decisions)
         after = facts.log[count].start
         free = free_afterwards(then.log, then.chains, then.disks, after) - then.disks.usable

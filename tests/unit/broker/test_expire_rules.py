@@ -60,9 +60,11 @@ def decided(
     now: int = NOW,
     chains: Sequence[Chain] = (),
     is_5: bool = True,
+    end_offset: int | None = None,
 ) -> list[Decision]:
     """What the broker's passes do."""
-    return by_broker(log, chains, disks, settings, now, UTC, is_5=is_5)[0]
+    end = log[-1].start if end_offset is None and log else end_offset or 0
+    return by_broker(log, chains, disks, settings, now, UTC, is_5=is_5, end_offset=end)[0]
 
 
 def rounds(decisions: Sequence[Decision]) -> list[int | None]:
@@ -205,6 +207,17 @@ def test_limit_above_the_forcible_one() -> None:
     young = files([1, 1, 1])
     assert rounds(decided(young, disks=used(92), settings=settings, now=NOON, is_5=False)) == [None] * 3
     assert rounds(decided(young, disks=used(92), settings=settings, is_5=False)) == [1, 1, None]
+
+
+def test_the_file_of_the_newest_message_stays() -> None:
+    """An empty file after it is none of a broker's: it goes at a start. One that begins at the end is."""
+    log = files([80] * 5)
+    assert rounds(decided(log, disks=used(92), end_offset=3 * MB + 1)) == [1, 1, 1, None, None]
+    assert rounds(decided(log, disks=used(92), end_offset=4 * MB)) == [1, 1, 1, 1, None]
+    last, unused = decided(log, disks=used(92), end_offset=3 * MB + 1)[3:]
+    assert last.reason == "is the last file, which always stays"
+    assert unused.reason == "begins after the newest message, and follows a file that always stays"
+    assert rounds(decided(log[:1], end_offset=-1)) == [None] and decided([], end_offset=-1) == []
 
 
 def test_forced_deletion_can_be_off() -> None:
