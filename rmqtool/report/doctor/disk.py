@@ -1,17 +1,20 @@
-"""How full the disk of a store is, by the broker's limits, and when it will be full."""
+"""How full the disk is, by the broker's limits, when it will be full, and what its next deletion costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from rmqtool.broker.expiry_rules import next_delete_time
 from rmqtool.broker.expiry_settings import Settings, settings_of
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.expiry import Forecast, forecast_now
+from rmqtool.repair.expire.expiry import Forecast, Request, forecast_now, plan_expiry
 from rmqtool.report.doctor.diagnosis import Certainty, Diagnosis, Examination, Omission
 from rmqtool.report.doctor.names import result
 from rmqtool.sizes import format_size
-from rmqtool.times import DAY_MS, HOUR_MS, format_duration
+from rmqtool.storage.listing import Listing
+from rmqtool.times import DAY_MS, HOUR_MS, format_duration, format_time
 
 _MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
 _SOON_MS = DAY_MS
@@ -65,6 +68,33 @@ def add_disk(store: Store, found: Examination, now_ms: int, *, is_live: bool) ->
         last = forecast.measured_to_ms or 0
         certainty: Certainty = "likely" if is_live and now_ms - last < _STALE_MS else "possible"
         found.diagnoses += _fills(str(store.layout.commit_log_folders[0]), forecast, settings, certainty)
+    if conf is not None:  # else fileReservedTime is not known
+        with suppress(RmqtoolError):  # what keeps expire from planning is a result of its own
+            found.diagnoses += _deletes_unread(store, settings, now_ms)
+
+
+def _deletes_unread(store: Store, settings: Settings, now_ms: int) -> Iterator[Diagnosis]:
+    """The next deletion takes messages that are still needed; not looked at while the first file is young."""
+    at_ms, log = next_delete_time(settings, now_ms, None), store.layout.commit_log
+    status = Listing().status(log[0].path) if len(log) > 1 else None
+    if at_ms is None or status is None or at_ms < status.st_mtime * 1000 + settings.reserved_ms:
+        return
+    found = plan_expiry(store, Request(now_ms))
+    files = sum(each.kind == "commitlog" for each in found.expired)
+    messages, lost = sum(each.messages_going for each in found.effects.queues), found.losses
+    for later in found.what_if if not files else ():
+        if later.limit is None:
+            files, messages, lost = later.log_files, later.messages, later.lost
+    unread, pending = (sum(each.messages for each in rows) for rows in (lost.unconsumed, lost.pending))
+    if unread or pending:
+        when = "at once" if found.expired else f"at {format_time(at_ms, None)}"
+        yield result(
+            "deletes_unread", "likely", str(store.layout.commit_log_folders[0]),
+            f"a broker with this broker.conf (fileReservedTime {settings.reserved_hours} h) deletes {files}"
+            f" of {len(log)} log files {when}, with {messages} messages: groups have not read {unread} of"
+            f" them, and {pending} wait inside the broker",
+            detail={"log_files": files, "messages": messages, "unread": unread, "pending": pending},
+        )  # fmt: skip
 
 
 def _full(path: str, ratio: float, settings: Settings) -> Diagnosis | None:

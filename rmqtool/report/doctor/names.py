@@ -149,6 +149,14 @@ NAMES = {
             "rmqtool expire STORE: shows what expires and when each limit is reached",
         ),
         Named(
+            "deletes_unread",
+            "warning",
+            "with this broker.conf, messages that are still needed expire at the next hour of deleteWhen",
+            "groups never receive what they have not read; what waits inside the broker is lost",
+            "rmqtool expire STORE: shows which files go, and who needs their messages; before the broker"
+            " starts, raise fileReservedTime",
+        ),
+        Named(
             "delete_when",
             "warning",
             "deleteWhen of the broker.conf is not a list of hours",

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ DAMAGED = tuple(
 DEAR = [name for name in DAMAGED if is_large(name) or case(name).as_user]
 SMALL = [name for name in DAMAGED if name not in DEAR]
 OTHER_KINDS = tuple(name for name in case_names() if name.startswith("kind_"))
-OF_DISK = {"disk_full", "disk_forces_deletion", "disk_deletes_early", "disk_fills"}
+OF_DISK = {"disk_full", "disk_forces_deletion", "disk_deletes_early", "disk_fills", "deletes_unread"}
 """What depends on the disk of the machine that runs the tests."""
 
 
@@ -460,6 +461,29 @@ def test_a_delete_when_that_no_broker_reads(cases: Library, tmp_path: Path) -> N
     with Store.open(cases.path("ok_540_clean"), broker_conf=conf) as opened:
         found = examine(opened)
     assert next(each for each in found.diagnoses if each.name == "delete_when").path == str(conf)
+
+
+def test_a_deletion_of_unread_messages_is_said(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """With a broker.conf, whose fileReservedTime counts: the next hour of deleteWhen, beside the verdict."""
+    store, conf = cases.copy("ok_540_clean", tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=48\n")
+    files = sorted((store / "commitlog").iterdir())
+    now = int(time.time())
+    for file in files:
+        os.utime(file, (now - 80 * 3600, now - 80 * 3600))
+    main(["doctor", str(store), "--no-host", "--broker-conf", str(conf), "--format", "json"])
+    (found,) = [
+        row for row in json.loads(capfd.readouterr().out)["results"] if row["name"] == "deletes_unread"
+    ]
+    assert found["severity"] == "warning" and found["detail"]["unread"] > 0
+    assert found["detail"]["log_files"] < len(files) and "fileReservedTime 48 h" in found["message"]
+    main(["doctor", str(store), "--no-host", "--broker-conf", str(conf), "--format", "text"])
+    said = " ".join(capfd.readouterr().out.split())
+    assert "A start of 5.4 loses no message. But a broker that runs deletes messages that are still" in said
+    conf.write_text("fileReservedTime=240\n")
+    for line in (["--broker-conf", str(conf)], []):
+        main(["doctor", str(store), "--no-host", *line, "--format", "json"])
+        assert "deletes_unread" not in capfd.readouterr().out
 
 
 # What monitoring systems read
