@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 PROFILES = ("4.9", "5.3", "5.4")
 # What damage leaves that a broker and its consumers read, that no rule mends, or that is in the config.
-STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "CF08", "CF09", "CF13", "EP01"}
+STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "CF08", "CF09", "CF13", "CF15", "EP01"}
 _LEFT = re.compile(r" stays as it is \(([A-Z0-9, ]+)\)")  # a queue whose records' numbers are damaged
 STEPS = 8
 
