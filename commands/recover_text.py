@@ -634,7 +634,7 @@ def _change_lines(found: Row, *, everything: bool) -> Iterator[str]:
     yield from Output.table_lines(shown, columns)
     if len(rows) > len(shown):
         yield f"... and {_change_sums(rows[len(shown) :])} (--all shows all)"
-    added = [topic for row in actions for topic in row["detail"].get("added", ())]
+    added = [topic for row in actions for topic in row.get("detail", {}).get("added", ())]
     if added and everything:
         yield f"{'topics':<13}new in topics.json: compare the numbers of queues with your notes"
         yield from Output.table_lines(added, ("topic", "queues", "messages"))

@@ -140,5 +140,5 @@ def test_sizes_stand_below_files_to_copy_too(tmp_path: Path, capfd: Capture) -> 
     zero(tmp_path / "a", 500, 1000)
     shutil.rmtree(tmp_path / "a/index")
     lines = lines_after(text_of(capfd, (tmp_path / "a", tmp_path / "b")), "best ")
-    assert [each[:13].strip() for each in lines[:4]] == ["best", "copy", "sizes", "run"]
-    assert lines[3] == f"run          rmqtool recover {tmp_path / 'a'} --broker-conf FILE --apply"
+    assert [each[:13].strip() for each in lines[:6]] == ["best", "keep", "keep", "copy", "sizes", "run"]
+    assert lines[5] == f"run          rmqtool recover {tmp_path / 'a'} --broker-conf FILE --apply"
