@@ -186,7 +186,10 @@ def _show(
     file, wanted = changes.wanted(change, "recover", request, Request.of_options)
     versions = [broker for broker in BROKERS if not brokers or broker in brokers]
 
+    covered: list[tuple[int, int]] = []
+
     def make(opened: Store) -> Recovery:
+        covered.extend(covered_ranges(opened))
         total = sum(each.size for each in opened.layout.commit_log)
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
             return plan_and_predict(opened, wanted, versions, jobs=jobs, progress=bar.advance)
@@ -197,7 +200,7 @@ def _show(
     own = found if brokers else _of_own_versions(found)
     lines = list(recover_lines(
         own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
-        whole=_whole_commands(store, found), keys=_keys_text(store, found, covered_ranges(opened)),
+        whole=_whole_commands(store, found), keys=_keys_text(store, found, covered),
         slave=_diff_command(store, opened), command=store.command,
     ))  # fmt: skip
     if output.write_object(found, lines):  # whoever leaves the pager early has not seen what decides
