@@ -259,6 +259,10 @@ def _keys(store: Path, name: str, read: Callable[[Any], Mapping[Any, Any]]) -> l
 
             folder = RocksdbConfig(folder).root
         data = read_file(folder / name, READ_LIMIT + 1)
-        return list(read(config_json.load_with_bak(data, None).document)) if len(data) <= READ_LIMIT else []
+        return (
+            list(read(config_json.load_with_bak(name, data, None).document))
+            if len(data) <= READ_LIMIT
+            else []
+        )
     except RmqtoolError:
         return []  # folders may have names all the same

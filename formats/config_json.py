@@ -8,13 +8,15 @@
 
 `parse` and `dump` (from `fastjson`) keep a document as it was read; the functions here read it
 without changing it. Each file has a `.bak` with its previous content; `load_with_bak` applies the
-broker's rule for the two.
+broker's rule for the two, to which the types of the values belong.
 
 Source: ConfigManager and its subclasses; spec 01 section 9.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import field
 from typing import Any, Literal, NamedTuple
@@ -58,6 +60,8 @@ BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
 """The attributes of a topic whose records may be batches (5.x; QueueTypeUtils#isBatchCq)."""
 COMPACTED_ATTRIBUTES = {"cleanup.policy": "COMPACTION"}
 """The attributes of a compacted topic (5.x; CleanupPolicyUtils#isCompaction)."""
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_SHOWN = 40  # characters of a value in a message
 _TIME_NAMES = ("timestamp", "timestatmp")  # the second is how some old brokers spell it
 
 
@@ -150,6 +154,7 @@ class Loaded(NamedTuple):
     `source` is `file` or `bak`; `none` if neither has content (the broker starts with an empty table);
     `failed` if the broker does not start. An error says why that text was rejected; it is None for a
     missing or empty text too. `is_empty`: the .bak gave nothing either, and the file exists with 0 bytes.
+    A document was checked for the types that the broker's class of this file has.
     """
 
     document: dict[str | int, Any]
@@ -159,31 +164,42 @@ class Loaded(NamedTuple):
     is_empty: bool = False
 
 
-def load_with_bak(file: bytes | None, bak: bytes | None) -> Loaded:
+def load_with_bak(name: str, file: bytes | None, bak: bytes | None) -> Loaded:
     """Return the content that a broker reads from a file and its .bak; None stands for a missing file.
 
-    Source: ConfigManager#load.
+    JSON with a value of another type than the broker's class has is rejected as text that cannot be parsed
+    is. One difference between brokers is left out: 5.4 takes an integer that is too long for a Java long.
+
+    Args:
+        name: of the file, without .bak. Of a name that brokers do not have only the JSON is read.
+        file: its text.
+        bak: that of its .bak.
+
+    Source: ConfigManager#load; RemotingSerializable#fromJson of 4.9.7, 5.3.3 and 5.4.0 executed.
     """
-    document, file_error = _load_one(file)
+    document, file_error = _load_one(file, name)
     if document is not None:
         return Loaded(document, "file")
-    document, bak_error = _load_one(bak)
+    document, bak_error = _load_one(bak, name)
     if document is not None:
         return Loaded(document, "bak", file_error)
     return Loaded({}, "failed" if bak_error else "none", file_error, bak_error, is_empty=file == b"")
 
 
-def _load_one(data: bytes | None) -> tuple[dict[str | int, Any] | None, str | None]:
+def _load_one(data: bytes | None, name: str) -> tuple[dict[str | int, Any] | None, str | None]:
     if not data:
         return None, None
     try:
         document = parse(data)
+        if document is None:
+            return {}, None  # the text `null` is valid and changes nothing
+        if not isinstance(document, dict):
+            return None, "JSON: no object"
+        if check := _CHECKS.get(name):
+            data_version(document)
+            check(document)
     except FormatError as error:
         return None, error.message
-    if document is None:
-        return {}, None  # the text `null` is valid and changes nothing
-    if not isinstance(document, dict):
-        return None, "JSON: no object"
     return document, None
 
 
@@ -193,18 +209,16 @@ def data_version(document: Any) -> DataVersion | None:
     Raises:
         FormatError: a value has the wrong type.
     """
-    version = _object(_object(resolve(document), "the document").get("dataVersion", {}), "dataVersion")
+    version = _member(_object(resolve(document), "the document"), "dataVersion")
+    counter = _integer(version, "counter", 0, 64)
+    state = _integer(version, "stateVersion", -1, 64) if "stateVersion" in version else None
     name = next((name for name in _TIME_NAMES if name in version), None)
-    if name is None:
-        return None
-    state = _integer(version, "stateVersion", -1) if "stateVersion" in version else None
-    return DataVersion(_integer(version, "counter", 0), _integer(version, name, 0), state, name)
+    return None if name is None else DataVersion(counter, _integer(version, name, 0, 64), state, name)
 
 
 def version_counter(document: Any) -> int:
     """The counter of the document's data version, 0 without one. Raises FormatError for a wrong type."""
-    version = _object(_object(resolve(document), "the document").get("dataVersion", {}), "dataVersion")
-    return _integer(version, "counter", 0)
+    return _integer(_member(_object(resolve(document), "the document"), "dataVersion"), "counter", 0, 64)
 
 
 def topics(document: Any) -> dict[str, TopicConfig]:
@@ -219,7 +233,7 @@ def topics(document: Any) -> dict[str, TopicConfig]:
             read_queue_nums=_integer(value, "readQueueNums", 16),
             write_queue_nums=_integer(value, "writeQueueNums", 16),
             perm=_integer(value, "perm", 6),
-            topic_filter_type=_text(value, "topicFilterType", "SINGLE_TAG"),
+            topic_filter_type=_filter_type(value),
             topic_sys_flag=_integer(value, "topicSysFlag", 0),
             order=_boolean(value, "order", False),
             attributes=_attributes(value),
@@ -252,8 +266,8 @@ def subscription_groups(document: Any) -> dict[str, SubscriptionGroup]:
             consume_message_orderly=_boolean(value, "consumeMessageOrderly", False),
             retry_queue_nums=_integer(value, "retryQueueNums", 1),
             retry_max_times=_integer(value, "retryMaxTimes", 16),
-            broker_id=_integer(value, "brokerId", 0),
-            which_broker_when_consume_slowly=_integer(value, "whichBrokerWhenConsumeSlowly", 1),
+            broker_id=_integer(value, "brokerId", 0, 64),
+            which_broker_when_consume_slowly=_integer(value, "whichBrokerWhenConsumeSlowly", 1, 64),
             notify_consumer_ids_changed_enable=_boolean(value, "notifyConsumerIdsChangedEnable", True),
             group_sys_flag=_integer(value, "groupSysFlag", 0),
             consume_timeout_minute=_integer(value, "consumeTimeoutMinute", 15),
@@ -273,11 +287,11 @@ def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
         FormatError: a value has the wrong type.
     """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for name, queues in _table(document, "offsetTable").items():
-        offsets[_topic_and_group(name)] = _offsets(queues)
-    light = _object(_object(document, "the document").get("lmqOffsetTable", {}), "lmqOffsetTable")
-    for key in light:
-        offsets.setdefault(_topic_and_group(str(key)), {})[0] = _offset(light, key)
+    whole = _object(resolve(document), "the document")
+    for name, queues in _member(whole, "offsetTable").items():
+        offsets[_topic_and_group(str(name))] = _offsets(queues, f" of {name}")
+    for key, offset in _member(whole, "lmqOffsetTable").items():
+        offsets.setdefault(_topic_and_group(str(key)), {})[0] = _number(offset, f"the offset of {key}")
     return offsets
 
 
@@ -287,7 +301,7 @@ def delay_offsets(document: Any) -> dict[int, int]:
     Raises:
         FormatError: a value has the wrong type.
     """
-    return _offsets(_object(resolve(document), "the document").get("offsetTable", {}))
+    return _offsets(_object(resolve(document), "the document").get("offsetTable", {}), "")
 
 
 def filters(document: Any) -> dict[tuple[str, str], ConsumerFilter]:
@@ -298,12 +312,12 @@ def filters(document: Any) -> dict[tuple[str, str], ConsumerFilter]:
     """
     found: dict[tuple[str, str], ConsumerFilter] = {}
     for topic, of_topic in _table(document, "filterDataByTopic").items():
-        groups = _object(of_topic.get("groupFilterData", {}), "groupFilterData")
+        groups = _member(of_topic, "groupFilterData")
         for key, entry in groups.items():
             group = str(key)
             value = _object(entry, group)
-            bloom = _object(value.get("bloomFilterData") or {}, "bloomFilterData")
-            positions = bloom.get("bitPos") or []
+            bloom = _member(value, "bloomFilterData")
+            positions = [] if bloom.get("bitPos") is None else bloom["bitPos"]
             if not isinstance(positions, list):
                 raise FormatError("bitPos is not an array")
             found[topic, group] = ConsumerFilter(
@@ -311,9 +325,9 @@ def filters(document: Any) -> dict[tuple[str, str], ConsumerFilter]:
                 group=group,
                 expression=_text(value, "expression", ""),
                 expression_type=_text(value, "expressionType", ""),
-                born_time=_integer(value, "bornTime", 0),
-                dead_time=_integer(value, "deadTime", 0),
-                client_version=_integer(value, "clientVersion", 0),
+                born_time=_integer(value, "bornTime", 0, 64),
+                dead_time=_integer(value, "deadTime", 0, 64),
+                client_version=_integer(value, "clientVersion", 0, 64),
                 bloom_bit_num=_integer(bloom, "bitNum", 0),
                 bloom_bit_pos=tuple(_number(position, "bitPos") for position in positions),
             )
@@ -325,22 +339,24 @@ def _topic_and_group(name: str) -> tuple[str, str]:
     return topic, group
 
 
-def _offsets(value: Any) -> dict[int, int]:
-    table = _object(value, "an offset table")
-    return {_number(key, "an offset table's key"): _offset(table, key) for key in table}
-
-
-def _offset(table: dict[str | int, Any], key: str | int) -> int:
-    """A Java long. `null` is an error, as in a broker: its ConcurrentMap does not accept it."""
-    offset = _number(table[key], str(key))
-    if not -(1 << 63) <= offset < 1 << 63:
-        raise FormatError(f"{key} is not a Java long")
-    return offset
+def _offsets(value: Any, of: str) -> dict[int, int]:
+    """Java longs by Java int; `null` is an error, as in a broker: its ConcurrentMap does not accept it."""
+    table = _object(value, f"the offset table{of}")
+    return {
+        _number(key, f"a key of the offset table{of}", 32): _number(offset, f"offset {key}{of}")
+        for key, offset in table.items()
+    }
 
 
 def _table(document: Any, name: str) -> dict[str, dict[str | int, Any]]:
-    table = _object(_object(resolve(document), "the document").get(name) or {}, name)
+    table = _member(_object(resolve(document), "the document"), name)
     return {str(key): _object(value, str(key)) for key, value in table.items()}
+
+
+def _member(value: Mapping[str | int, Any], name: str) -> dict[str | int, Any]:
+    """The object that is a member of another; an empty one for a missing one, or null."""
+    member = value.get(name)
+    return {} if member is None else _object(member, name)
 
 
 def _object(value: Any, what: str) -> dict[str | int, Any]:
@@ -349,38 +365,97 @@ def _object(value: Any, what: str) -> dict[str | int, Any]:
     return value
 
 
-def _number(value: Any, what: str) -> int:
-    """An integer, or the text of one as fastjson accepts it."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+def _number(value: Any, what: str, bits: int = 64) -> int:
+    """A Java long or int. As fastjson it takes the text of one, a boolean, and a fraction, which it cuts."""
     if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 20:
-        return int(value)
-    raise FormatError(f"{what} is not an integer")
+        value = int(value)
+    if not isinstance(value, int | float):
+        raise FormatError(f"{what} is not an integer: {_shown(value)}")
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise FormatError(f"{what} is not a Java {'long' if bits == 64 else 'int'}: {_shown(value)}")
+    return int(value)
 
 
-def _integer(table: dict[str | int, Any], key: str | int, default: int) -> int:
+def _integer(table: Mapping[str | int, Any], key: str, default: int, bits: int = 32) -> int:
     value = table.get(key)
-    return default if value is None else _number(value, str(key))
+    return default if value in (None, "") else _number(value, key, bits)
 
 
-def _boolean(table: dict[str | int, Any], key: str, default: bool) -> bool:
+def _boolean(table: Mapping[str | int, Any], key: str, default: bool) -> bool:
+    """A boolean. As fastjson it takes the text of one, and a number."""
     value = table.get(key)
-    if value is None:
+    if value in (None, ""):
         return default
-    if not isinstance(value, bool):
-        raise FormatError(f"{key} is not a boolean")
-    return value
+    if isinstance(value, str) and value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, int | float):
+        raise FormatError(f"{key} is not a boolean: {_shown(value)}")
+    return bool(value)
 
 
-def _text(table: dict[str | int, Any], key: str, default: str) -> str:
+def _text(table: Mapping[str | int, Any], key: str, default: str) -> str:
+    """A text; fastjson takes any other value as the text of it."""
     value = table.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, str):
-        raise FormatError(f"{key} is not a string")
-    return value
+    return default if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _attributes(table: dict[str | int, Any]) -> dict[str, str]:
-    attributes = _object(table.get("attributes") or {}, "attributes")
+def _filter_type(table: Mapping[str | int, Any]) -> str:
+    """A TopicFilterType by name, or by its place in the enum; fastjson takes any other text as null."""
+    value = table.get("topicFilterType")
+    if value is None or isinstance(value, str):
+        return value or _FILTER_TYPES[0]
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_FILTER_TYPES):
+        return _FILTER_TYPES[value]
+    raise FormatError(f"topicFilterType is not the name of one: {_shown(value)}")
+
+
+def _attributes(table: Mapping[str | int, Any]) -> dict[str, str]:
+    attributes = _member(table, "attributes")
     return {str(name): _text(attributes, str(name), "") for name in attributes}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _topics(document: Any) -> None:
+    """Of null a broker's decode() fails: the table is put into another, the version assigned to one."""
+    topics(document)
+    whole = _object(resolve(document), "the document")
+    for name in ("topicConfigTable", "dataVersion"):
+        _object(whole.get(name, {}), name)
+
+
+def _groups(document: Any) -> None:
+    subscription_groups(document)
+    for group, forbidden in _table(document, "forbiddenTable").items():
+        for topic, bits in forbidden.items():
+            _number(bits, f"forbiddenTable of {group} and {topic}", 32)
+
+
+def _committed(document: Any) -> None:
+    consumer_offsets(document)
+    whole = _object(resolve(document), "the document")
+    _member(whole, "groupTopicMap")
+    _object(whole.get("offsetTable", {}), "offsetTable")  # 4.9 takes null, but never writes it
+
+
+def _of_objects(name: str) -> Callable[[Any], object]:
+    return lambda document: _table(document, name)
+
+
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "topics.json": _topics,
+    "subscriptionGroup.json": _groups,
+    "consumerOffset.json": _committed,
+    "lmqConsumerOffset.json": _committed,
+    "delayOffset.json": delay_offsets,
+    "consumerFilter.json": filters,
+    "consumerOrderInfo.json": _of_objects("table"),
+    "topicQueueMapping.json": _of_objects("topicQueueMappingInfoMap"),
+    "messageRequestMode.json": _of_objects("messageRequestModeMap"),
+    "timermetrics": _of_objects("timingCount"),
+    "transactionMetrics": _of_objects("transactionCount"),
+}
+"""What raises FormatError for a document that the broker's class of a file does not take."""

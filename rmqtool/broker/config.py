@@ -88,4 +88,4 @@ def loaded_config(layout: StoreLayout, name: str) -> config_json.Loaded:
     """The content that a broker reads from a config file and its .bak."""
     names = (name, f"{name}.bak")
     file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
-    return config_json.load_with_bak(file, bak)
+    return config_json.load_with_bak(name, file, bak)

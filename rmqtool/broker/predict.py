@@ -18,16 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqtool.broker.config import loaded_config
 from rmqtool.broker.prediction import IndexPrediction, OffsetBeyond, Prediction, QueuePrediction
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES, StartRules, StartSettings, rules_of
-from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.errors import UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
-from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.read.store import Store
+from rmqtool.storage.config_files import TOPICS
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.open_files import OpenFiles, head_of, read_head
+from rmqtool.storage.open_files import OpenFiles, read_head
 
 if TYPE_CHECKING:
     from rmqtool.broker.load import QueueKey
@@ -295,11 +296,6 @@ def _checkpoint(layout: StoreLayout) -> checkpoint_format.Checkpoint:
 
 def _batch_topics(layout: StoreLayout) -> Callable[[str], bool]:
     """Whether topics.json, or its .bak, gives a topic queue.type=BatchCQ."""
-    names = ("topics.json", "topics.json.bak")
-    texts = (head_of(layout.config[name], READ_LIMIT) if name in layout.config else None for name in names)
-    try:
-        configs = config_json.topics(config_json.load_with_bak(*texts).document)
-    except FormatError:
-        return frozenset[str]().__contains__  # the broker exits before load(), or starts with an empty table
+    configs = config_json.topics(loaded_config(layout, TOPICS).document)
     batch = frozenset(name for name, config in configs.items() if config.is_batch)
     return batch.__contains__

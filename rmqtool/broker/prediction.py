@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.broker.config import UnreadConfig, loaded_config
-from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import StoreLayout, can_be_folder
@@ -371,10 +370,7 @@ def _beyond(
     layout: StoreLayout, queues: Mapping[tuple[str, int], QueuePrediction]
 ) -> tuple[OffsetBeyond, ...]:
     """Consumer offsets after the end of their queue; those of missing queues are left out."""
-    try:
-        offsets = config_json.consumer_offsets(loaded_config(layout, "consumerOffset.json").document)
-    except FormatError:
-        return ()  # verify reports it; the broker does not start, or starts with an empty table
+    offsets = config_json.consumer_offsets(loaded_config(layout, "consumerOffset.json").document)
     return tuple(
         OffsetBeyond(group, topic, queue_id, offset, queues[topic, queue_id].max_after)
         for (topic, group), by_queue in sorted(offsets.items())

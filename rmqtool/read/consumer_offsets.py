@@ -166,7 +166,4 @@ def _of_file(store: Store, name: str) -> Offsets | None:
         )
     if loaded.source == "none":
         return None
-    try:
-        return config_json.consumer_offsets(loaded.document)
-    except FormatError as error:
-        raise FormatError(f"the offsets of consumers: {error.message}", path=folder / name) from error
+    return config_json.consumer_offsets(loaded.document)

@@ -73,7 +73,7 @@ def queues_by_topic(layout: StoreLayout) -> dict[str, set[int]]:
 def _topics(layout: StoreLayout) -> dict[str, config_json.TopicConfig]:
     main, bak = layout.config.get(TOPICS), layout.config.get(f"{TOPICS}.bak")
     try:
-        loaded = config_json.load_with_bak(read_or_none(main), read_or_none(bak))
+        loaded = config_json.load_with_bak(TOPICS, read_or_none(main), read_or_none(bak))
         return config_json.topics(loaded.document)
     except (FormatError, UnreadableError):
         return {}  # a file that cannot be read adds no topic; --what config and verify report it

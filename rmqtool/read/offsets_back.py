@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from rmqtool.command_line import argument
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import config_json
 from rmqtool.formats.config_change import OFFSETS_SET_BACK
 from rmqtool.formats.fastjson import READ_LIMIT
@@ -69,11 +69,8 @@ def offsets_that_went_back(store: Store) -> list[WentBack]:
     texts = _texts(store)
     if texts is None:
         return []
-    try:
-        documents = [config_json.load_with_bak(text, None).document for text in texts]
-        present, before = map(config_json.consumer_offsets, documents)
-    except FormatError:  # of the file a finding of its own; no start reads this .bak
-        return []
+    documents = [config_json.load_with_bak(CONSUMER_OFFSETS, text, None).document for text in texts]
+    present, before = map(config_json.consumer_offsets, documents)
     if documents[0].get(OFFSETS_SET_BACK) is True:
         return []
     found = (

@@ -219,7 +219,6 @@ def plan(store: Store, request: Request) -> Planned:
         UsageError: it is not a store root, or no group has anything to reset.
         RefusedError: the offsets are kept where rmqtool writes none.
         UnreadableError: a part of the store cannot be read.
-        FormatError: the committed offsets are JSON with an entry that is none: it would be lost.
     """
     layout = store.layout
     _check(layout)
@@ -230,12 +229,12 @@ def plan(store: Store, request: Request) -> Planned:
         document = loaded.document
         if loaded.source == "bak":
             document = config_change.with_old_offsets(document, is_known=store.written_by.is_known)
-    except FormatError as error:  # neither the file nor its .bak is JSON: there is nothing to keep
+    except FormatError as error:  # a broker loads neither the file nor its .bak: there is nothing to keep
         warnings.append(
             f"{FOLDER}/{CONSUMER_OFFSETS}: {error.message}; only the offsets of this plan are kept"
         )
         document, are_lost = {}, True
-    committed = _committed(document, folder / CONSUMER_OFFSETS)
+    committed = config_json.consumer_offsets(document)
     if behind := offsets_that_went_back(store):
         warnings.append(
             f"{what_went_back(behind)} (CF11): --apply replaces this file, and the backup keeps it"
@@ -288,15 +287,6 @@ def _left_text(left: Sequence[tuple[str, str]]) -> str:
         f"the retry topics of {groups} stay as they are: a queue offset of one topic means nothing in"
         " another; to set one, name it with --topic"
     )
-
-
-def _committed(document: dict[str | int, Any], path: Path) -> Offsets:
-    try:
-        return config_json.consumer_offsets(document)
-    except FormatError as error:
-        error.path = path
-        error.hint = "correct this entry, or copy the .bak over the file"
-        raise
 
 
 def _check(layout: StoreLayout) -> None:
@@ -526,7 +516,8 @@ def _actions(
     content = config_json.dump(changed, dialect)
     before = read_head(folder / CONSUMER_OFFSETS, READ_LIMIT)
     bak = read_head(folder / f"{CONSUMER_OFFSETS}.bak", READ_LIMIT)
-    if before and before != bak and config_json.load_with_bak(before, None).source == "file":
+    is_good = config_json.load_with_bak(CONSUMER_OFFSETS, before, None).source == "file"
+    if before and before != bak and is_good:
         reason = "the previous offsets, as a broker keeps them"
         yield _action(f"{CONSUMER_OFFSETS}.bak", bak is not None, before, reason)
     count = f"{len(changes)} committed offset{'' if len(changes) == 1 else 's'} set"

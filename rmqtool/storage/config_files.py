@@ -46,9 +46,9 @@ def read_config(folder: Path, name: str) -> Loaded:
 
     Raises:
         UnreadableError: a file exists but cannot be read.
-        FormatError: neither can be parsed; a broker would not start.
+        FormatError: neither can be parsed, or has the right types; a broker would not start.
     """
-    loaded = config_json.load_with_bak(_content(folder / name), _content(folder / f"{name}.bak"))
+    loaded = config_json.load_with_bak(name, _content(folder / name), _content(folder / f"{name}.bak"))
     if loaded.source == "failed":
         reason = loaded.bak_error or loaded.file_error
         raise FormatError(
@@ -64,15 +64,9 @@ def delay_offsets(folder: Path) -> dict[int, int]:
 
     Raises:
         UnreadableError: a file exists but cannot be read.
-        FormatError: neither can be parsed, or a value has the wrong type.
+        FormatError: as `read_config`.
     """
-    loaded = read_config(folder, DELAY_OFFSETS)
-    try:
-        return config_json.delay_offsets(loaded.document)
-    except FormatError as error:
-        raise FormatError(
-            f"the offsets of delay levels: {error.message}", path=folder / DELAY_OFFSETS
-        ) from error
+    return config_json.delay_offsets(read_config(folder, DELAY_OFFSETS).document)
 
 
 def write_config(folder: Path, name: str, document: Any, profile: Profile) -> None:
@@ -96,7 +90,7 @@ def write_config(folder: Path, name: str, document: Any, profile: Profile) -> No
     if before == data:
         return
     disk.make_folder(folder)
-    if before and config_json.load_with_bak(before, None).source == "file":
+    if before and config_json.load_with_bak(name, before, None).source == "file":
         _replace(folder, f"{name}.bak", f"{name}.tmp", before)
     _replace(folder, name, f"{name}.tmp", data)
 

@@ -78,15 +78,17 @@ class TopicTable:
 
         Raises:
             UnreadableError: topics.json or its .bak cannot be read.
-            FormatError: neither can be understood, or they hold something else.
+            FormatError: neither can be parsed, or has the right types.
         """
         folder = root / config_files.FOLDER
-        document = config_files.read_config(folder, config_files.TOPICS).document
-        document = document or config_change.new_topics(profile.name, config_files.now_ms())
-        try:
-            return cls(folder, profile, document)
-        except FormatError as error:
-            raise FormatError(f"the topics: {error.message}", path=folder / config_files.TOPICS) from error
+        loaded = config_files.read_config(folder, config_files.TOPICS)
+        if loaded.source == "none" and loaded.file_error is not None:
+            raise FormatError(
+                f"the topics cannot be parsed, and there is no .bak: {loaded.file_error}",
+                path=folder / config_files.TOPICS, hint="rmqtool recover makes the file again",
+            )  # fmt: skip
+        document = loaded.document or config_change.new_topics(profile.name, config_files.now_ms())
+        return cls(folder, profile, document)
 
     @property
     def topics(self) -> Mapping[str, TopicConfig]:

@@ -387,7 +387,8 @@ _KINDS: tuple[body.Compression, ...] = ("zlib", "lz4", "zstd")
 
 def _json(data: Input, random: Random) -> None:
     raw = data.tobytes()
-    config_json.load_with_bak(raw, raw[::-1])
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json"):
+        config_json.load_with_bak(name, raw, raw[::-1])
     document = fastjson.parse(raw)
     for read in (
         config_json.data_version,

@@ -120,7 +120,7 @@ def _document(side: Operand, letter: str, name: str, result: ConfigDifference) -
         except OSError as error:
             result.unread.append((letter, f"config/{part}", error.strerror or str(error)))
             return None
-    loaded = config_json.load_with_bak(texts[0], texts[1])
+    loaded = config_json.load_with_bak(name, texts[0], texts[1])
     if loaded.source == "failed" or (loaded.source == "none" and loaded.file_error):
         reason = loaded.bak_error or loaded.file_error or "cannot be parsed"
         result.unread.append((letter, f"config/{name}", reason))

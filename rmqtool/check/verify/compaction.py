@@ -81,7 +81,8 @@ def _positions(context: Context) -> dict[tuple[str, int], int] | None:
     """
     try:
         both = _position_files(context)
-        loaded = config_json.load_with_bak(*(read_or_none(each if each.exists() else None) for each in both))
+        texts = (read_or_none(each if each.exists() else None) for each in both)
+        loaded = config_json.load_with_bak(both[0].name, *texts)
         return compaction.positions(loaded.document) if loaded.source in ("file", "bak") else None
     except (FormatError, UnreadableError):
         return None

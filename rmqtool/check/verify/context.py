@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import FormatError, RmqtoolError
+from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Progress
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
@@ -204,11 +204,8 @@ class Context:
             head_of(config[name], CONFIG_LIMIT) if name in config else None
             for name in ("topics.json", "topics.json.bak")
         )
-        loaded = config_json.load_with_bak(*texts)
-        try:
-            return config_json.topics(loaded.document) if loaded.document else None
-        except FormatError:
-            return None
+        loaded = config_json.load_with_bak("topics.json", *texts)
+        return config_json.topics(loaded.document) if loaded.document else None
 
     @property
     def compacted_topics(self) -> set[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.check.verify.context import CONFIG_LIMIT, Context
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.formats.config_json import TopicConfig
@@ -152,7 +152,7 @@ class ConfigCheck:
             parts = [_read_config(listed.parent / part) for part in (name, f"{name}.bak")]
         except OSError as error:
             return [finding("CP06", path, reason=error.strerror)]
-        loaded = config_json.load_with_bak(*parts)
+        loaded = config_json.load_with_bak(name, *parts)
         if loaded.source in ("file", "bak"):
             self.documents[name] = loaded.document
         if loaded.source == "bak":
@@ -201,11 +201,7 @@ def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
         return
     if not has_config(context.layout):  # its database may have more topics than this file
         return
-    try:
-        known = config_json.topics(document)
-    except FormatError as error:
-        yield finding("CF02", "config/topics.json", reason=error.message)
-        return
+    known = config_json.topics(document)
     yield from _wrong_types(context, known)
     yield from unknown_topics(context.layout, context.topics, known)
 
@@ -228,11 +224,7 @@ def _wrong_types(context: Context, known: Mapping[str, TopicConfig]) -> Iterator
 
 
 def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
-    try:
-        offsets = config_json.consumer_offsets(documents.get("consumerOffset.json", {}))
-    except FormatError as error:
-        yield finding("CF02", "config/consumerOffset.json", reason=error.message)
-        return
+    offsets = config_json.consumer_offsets(documents.get("consumerOffset.json", {}))
     for (topic, group), queues in offsets.items():
         for queue_id, offset in queues.items():
             end = _queue_end(context, (topic, queue_id), offset)
@@ -272,11 +264,7 @@ def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | Non
 
 
 def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
-    try:
-        offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
-    except FormatError as error:
-        yield finding("CF02", "config/delayOffset.json", reason=error.message)
-        return
+    offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
     for level, offset in offsets.items():
         end = _queue_end(context, (SCHEDULE_TOPIC, level - 1), offset)
         if end is not None and not 0 <= offset <= end:

@@ -206,7 +206,8 @@ def _compaction(context: Context, path: Path) -> Iterator[Finding]:
     bak = path.with_name(f"{path.name}.bak")
     try:
         data = read_small(path, CONFIG_LIMIT)
-        loaded = config_json.load_with_bak(data, read_small(bak, CONFIG_LIMIT) if bak.is_file() else None)
+        of_bak = read_small(bak, CONFIG_LIMIT) if bak.is_file() else None
+        loaded = config_json.load_with_bak(path.name, data, of_bak)
         compaction.positions(loaded.document)
     except OSError as error:
         yield finding("CP06", name, reason=error.strerror)

@@ -92,12 +92,12 @@ def can_write_topics(layout: StoreLayout) -> bool:
 def _from_bak(store: Store) -> Iterator[Action]:
     for name in CONFIG_FILES:
         data, bak = _content(store, name), _content(store, f"{name}.bak")
-        if bak is None or config_json.load_with_bak(data, bak).source != "bak":
+        if bak is None or config_json.load_with_bak(name, data, bak).source != "bak":
             continue
         kind: ActionKind = "create" if data is None else "replace"
         reason = "the file is missing or cannot be read; a broker loads its .bak, which is copied"
         if name == CONSUMER_OFFSETS:  # else nothing would show any more that the offsets are old
-            document = config_json.load_with_bak(None, bak).document
+            document = config_json.load_with_bak(name, None, bak).document
             with suppress(FormatError):
                 document = config_change.with_old_offsets(document, is_known=store.written_by.is_known)
             bak = config_json.dump(document, store.profile.name)
@@ -116,7 +116,7 @@ def _content(store: Store, name: str) -> bytes | None:
 
 def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     data, bak = _content(store, TOPICS), _content(store, f"{TOPICS}.bak")
-    loaded = config_json.load_with_bak(data, bak)
+    loaded = config_json.load_with_bak(TOPICS, data, bak)
     is_lost = loaded.source not in ("file", "bak")
     topics, hidden = topics_of(found), list[HiddenQueues]()
     if not is_lost:

@@ -81,7 +81,7 @@ def compaction_actions(store: Store) -> list[Action]:
 
 
 def _is_position_file(data: bytes) -> bool:
-    loaded = config_json.load_with_bak(data, None)
+    loaded = config_json.load_with_bak("position-checkpoint", data, None)
     try:
         compaction.positions(loaded.document)
     except FormatError:

@@ -200,7 +200,7 @@ def _config(path: Path, name: str, redaction: Redaction | None) -> Part:
     ):
         text = f"left out: {len(data)} bytes in which rmqtool cannot find the names that it would replace"
         return Part(f"{name}.txt", "left out", text)
-    loaded = config_json.load_with_bak(data, None)
+    loaded = config_json.load_with_bak("", data, None)  # as it is: a value of a wrong type is to be seen
     if loaded.document is None:
         text = f"{len(data)} bytes that cannot be parsed: {loaded.file_error}"
         if redaction is None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.formats.tiered import METADATA
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import (
@@ -35,9 +36,9 @@ from rmqtool.message.system_topics import (
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read.store import Store
 from rmqtool.storage import ledger
-from rmqtool.storage.config_files import read_config
 from rmqtool.storage.layout import PARTS
 from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import read_head
 
 _OF_NAMES: Final = r"\w%|-"
 _WORD: Final = pattern(rf"[{_OF_NAMES}]")
@@ -246,7 +247,7 @@ def names_of(store: Store, redaction: Redaction) -> None:
             continue
         for file in (name, f"{name}.bak"):
             try:
-                loaded = read_config(folder, file)
+                loaded = config_json.load_with_bak("", read_head(folder / file, READ_LIMIT), None)
             except RmqtoolError:
                 continue
             try:

@@ -91,7 +91,7 @@ def config_rows(layout: StoreLayout, report: Report, names: tuple[str, ...] = ()
         if names and not any(fnmatchcase(name, each) for each in names):
             continue
         main, bak = layout.config.get(name), layout.config.get(name + _BAK)
-        loaded = config_json.load_with_bak(read_or_none(main), read_or_none(bak))
+        loaded = config_json.load_with_bak(name, read_or_none(main), read_or_none(bak))
         path = main if loaded.source != "bak" and main is not None else bak
         file = layout.relative(path) if path is not None else name
         code = {"failed": "CF02", "bak": "CF01"}.get(loaded.source)

@@ -179,7 +179,8 @@ def compaction_rows(layout: StoreLayout, report: Report) -> Iterator[Row]:
     if path is None:
         return
     name, bak = layout.relative(path), path.with_name(f"{path.name}.bak")
-    loaded = config_json.load_with_bak(read_file(path), read_file(bak) if bak.is_file() else None)
+    texts = read_file(path), read_file(bak) if bak.is_file() else None
+    loaded = config_json.load_with_bak(path.name, *texts)
     if loaded.source != "file":
         report(finding("CC01", name, reason=loaded.file_error))
     try:

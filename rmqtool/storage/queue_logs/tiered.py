@@ -130,7 +130,7 @@ def read_metadata(path: Path) -> MetadataFile:
     """The metadata in the file `path`, or in its .bak."""
     try:
         texts = (read_head(each, READ_LIMIT) for each in (path, path.with_name(f"{path.name}.bak")))
-        loaded = config_json.load_with_bak(*texts)
+        loaded = config_json.load_with_bak(METADATA, *texts)
         if loaded.source == "failed":
             return MetadataFile(path, None, loaded.bak_error or loaded.file_error)
         reason = loaded.file_error or "it is missing or empty" if loaded.source == "bak" else None

@@ -121,7 +121,7 @@ class RocksdbConfig(Storage):
     def _with_file(self, name: str, document: Document) -> Document:
         texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
         try:
-            found = format_.merged(name, document, config_json.load_with_bak(*texts).document)
+            found = format_.merged(name, document, config_json.load_with_bak(name, *texts).document)
         except FormatError as error:
             error.path = error.path or self.folder / name
             raise
@@ -131,7 +131,7 @@ class RocksdbConfig(Storage):
 
     def _has_no_version(self, name: str) -> bool:
         texts = (read_head(self.folder / each, READ_LIMIT) for each in (name, f"{name}.bak"))
-        loaded = config_json.load_with_bak(*texts)
+        loaded = config_json.load_with_bak(name, *texts)
         try:
             return loaded.source in ("file", "bak") and config_json.version_counter(loaded.document) <= 0
         except FormatError:  # the broker ends: a finding of its own

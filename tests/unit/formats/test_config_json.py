@@ -415,14 +415,10 @@ def test_the_old_spelling_is_written_as_found() -> None:
 @pytest.mark.parametrize(("accessor", "text"), [
     (config_json.topics, '{"topicConfigTable":{"T":1}}'),
     (config_json.topics, '{"topicConfigTable":{"T":{"perm":"x"}}}'),
-    (config_json.topics, '{"topicConfigTable":{"T":{"order":1}}}'),
-    (config_json.topics, '{"topicConfigTable":{"T":{"attributes":{"a":1}}}}'),
     (config_json.topics, "[]"),
     (config_json.consumer_offsets, '{"offsetTable":{"T@g":{"x":1}}}'),
-    (config_json.delay_offsets, '{"offsetTable":{1:1.5}}'),
     (config_json.delay_offsets, '{"offsetTable":{1:null}}'),
     (config_json.delay_offsets, '{"offsetTable":{1:9223372036854775808}}'),
-    (config_json.delay_offsets, '{"offsetTable":null}'),
     (config_json.consumer_offsets, '{"offsetTable":{"T@g":{0:null}}}'),
     (config_json.consumer_offsets, '{"lmqOffsetTable":{"%LMQ%a@g":null}}'),
     (config_json.filters, '{"filterDataByTopic":{"T":{"groupFilterData":1}}}'),
@@ -460,9 +456,61 @@ GOOD, OTHER, BAD = b'{"a":1}', b'{"a":2}', b'{"a":'
 def test_a_file_and_its_bak(
     file: bytes | None, bak: bytes | None, document: Any, source: str, errors: tuple[bool, bool]
 ) -> None:
-    found: Loaded = config_json.load_with_bak(file, bak)
+    found: Loaded = config_json.load_with_bak("other.json", file, bak)
     assert (found.document, found.source) == (document, source)
     assert (found.file_error is not None, found.bak_error is not None) == errors
+
+
+@pytest.mark.parametrize(("name", "text", "error"), [
+    ("topics.json", '{"topicConfigTable":[]}', "topicConfigTable is not a JSON object"),
+    ("topics.json", '{"topicConfigTable":null}', "topicConfigTable is not a JSON object"),
+    ("topics.json", '{"dataVersion":null}', "dataVersion is not a JSON object"),
+    ("topics.json", '{"topicConfigTable":{"T":null}}', "T is not a JSON object"),
+    ("topics.json", '{"topicConfigTable":{"T":{"readQueueNums":"x"}}}', 'is not an integer: "x"'),
+    ("topics.json", '{"topicConfigTable":{"T":{"perm":3000000000}}}', "perm is not a Java int: 3000000000"),
+    ("topics.json", '{"topicConfigTable":{"T":{"order":"x"}}}', 'order is not a boolean: "x"'),
+    ("topics.json", '{"topicConfigTable":{"T":{"topicFilterType":true}}}', "topicFilterType is not"),
+    ("topics.json", '{"topicConfigTable":{"T":{"attributes":5}}}', "attributes is not a JSON object"),
+    ("topics.json", '{"dataVersion":{"counter":"x"}}', 'counter is not an integer: "x"'),
+    ("consumerOffset.json", '{"offsetTable":null}', "offsetTable is not a JSON object"),
+    ("consumerOffset.json", '{"offsetTable":{"T@g":[1]}}', "the offset table of T@g is not a JSON object"),
+    ("consumerOffset.json", '{"offsetTable":{"T@g":{0:""}}}', 'offset 0 of T@g is not an integer: ""'),
+    ("consumerOffset.json", '{"offsetTable":{"T@g":{1:9223372036854775808}}}',
+     "offset 1 of T@g is not a Java long: 9223372036854775808"),
+    ("consumerOffset.json", '{"groupTopicMap":5}', "groupTopicMap is not a JSON object"),
+    ("delayOffset.json", '{"offsetTable":null}', "the offset table is not a JSON object"),
+    ("delayOffset.json", '{"offsetTable":{1:null}}', "offset 1 is not an integer: null"),
+    ("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":"x"}}', "g is not a JSON object"),
+    ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"t":"x"}}}', "forbiddenTable of g and t"),
+    ("consumerFilter.json", '{"filterDataByTopic":{"T":5}}', "T is not a JSON object"),
+    ("timermetrics", '{"timingCount":5}', "timingCount is not a JSON object"),
+])  # fmt: skip
+def test_json_of_wrong_types_is_not_loaded(name: str, text: str, error: str) -> None:
+    """As by the three brokers' own fromJson or decode, which throws for each; the .bak counts then."""
+    found = config_json.load_with_bak(name, text.encode(), b"{}")
+    assert found.source == "bak" and error in str(found.file_error)
+    assert config_json.load_with_bak(name, text.encode(), text.encode()).source == "failed"
+    assert config_json.load_with_bak("other.json", text.encode(), b"{}").source == "file"
+
+
+def test_values_of_other_types_that_brokers_take() -> None:
+    """As their own fromJson, executed: texts, booleans and fractions as numbers, numbers as booleans."""
+    values = '"readQueueNums":"8","writeQueueNums":1.5,"perm":true,"order":"true","topicFilterType":1'
+    text = f'{{"topicConfigTable":{{"T":{{{values},"topicSysFlag":"","attributes":{{"a":1}}}},"U":{{}}}}}}'
+    found = config_json.load_with_bak("topics.json", text.encode(), None)
+    assert found.source == "file"
+    assert config_json.topics(found.document) == {
+        "T": TopicConfig("T", 8, 1, 1, "MULTI_TAG", 0, True, {"a": "1"}), "U": TopicConfig("U"),
+    }  # fmt: skip
+    for name, text in (
+        ("consumerOffset.json", '{"offsetTable":{"T@g":{"0":"-5",1:1.5,2:1e3}}}'),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"brokerId":3000000000,"groupName":5}}}'),
+        (
+            "consumerFilter.json",
+            '{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"clientVersion":1795431308564}}}}}',
+        ),
+    ):
+        assert config_json.load_with_bak(name, text.encode(), None).source == "file", name
 
 
 _VALUES = st.recursive(

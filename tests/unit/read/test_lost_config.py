@@ -203,6 +203,41 @@ def test_a_bak_that_cannot_be_parsed_ends_a_start(
     assert out.splitlines()[-1] == "next      rmqtool problems CF02"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("consumerOffset", b'{"offsetTable":{"T@g":{0:"x"}}}'),
+        ("consumerOffset", b'{"offsetTable":[]}'),
+        ("topics", b'{"topicConfigTable":{"T":5}}'),
+        ("subscriptionGroup", b'{"subscriptionGroupTable":{"g":{"brokerId":"x"}}}'),
+    ],
+)
+def test_every_command_takes_the_bak_of_a_file_of_wrong_types(
+    name: str, text: bytes, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a broker, which does not load it: CF01, a start that runs, and a copy of the .bak by recover."""
+    root = store_copy("ok_540_clean")
+    path = root / "config" / f"{name}.json"
+    bak = path.with_name(f"{path.name}.bak")
+    bak.write_bytes(path.read_bytes())
+    path.write_bytes(text)
+    _, out, _ = run(capsys, "verify", root, "--format", "jsonl")
+    found = {row["problem"]: row["path"] for row in map(json.loads, out.splitlines()) if "problem" in row}
+    assert found.keys() - {"CF13"} == {"CF01"} and found["CF01"] == f"config/{path.name}"
+    assert ("CF13" in found) == (name == "consumerOffset")
+    _, out, _ = run(capsys, "doctor", root, "--no-host", "--format", "text")
+    assert "CF01" in out and "CF02" not in out
+    _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker", "5.4")
+    plan = json.loads(out)
+    assert plan["predictions"][0]["unread_config"] == []
+    assert [(each["path"], each["problem"]) for each in plan["actions"]] == [(f"config/{path.name}", "CF01")]
+    bak.write_bytes(text)
+    code, out, _ = run(capsys, "verify", root, "--format", "jsonl")
+    assert code == 1 and "CF02" in {json.loads(line)["problem"] for line in out.splitlines()}
+    _, out, _ = run(capsys, "recover", root, "--format", "json", "--broker", "5.4")
+    assert [each["ends"] for each in json.loads(out)["predictions"][0]["unread_config"]] == [True]
+
+
 def test_metrics_of_the_timer_that_cannot_be_parsed_end_a_start(
     store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

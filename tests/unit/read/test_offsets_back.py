@@ -137,7 +137,7 @@ def test_hostile_values(text: bytes, store_copy: StoreCopy, capsys: pytest.Captu
     (root / FILE).write_bytes(text)
     assert run(capsys, "doctor", root, "--no-host")[0] in (0, 1)
     found = codes(capsys, root)
-    assert ("CF11" in found) == (b"-9223372036854775808" in text or b'"-1":5' in text or b"999:5" in text)
+    assert ("CF11" in found) == any(each in text for each in (b"-9223372036854775808", b'"-1":5', b"1.5"))
 
 
 def test_not_in_a_live_store_and_not_in_rocksdb(

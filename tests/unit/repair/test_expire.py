@@ -1124,4 +1124,4 @@ def test_queues_in_rocksdb(run: Run, store: tuple[Path, int]) -> None:
 def test_config_of_the_fixture_is_read(cases: Library) -> None:
     """The groups of the real store are known: else the tests above show nothing."""
     text = (cases.path("ok_540_clean") / "config" / "consumerOffset.json").read_bytes()
-    assert len(config_json.consumer_offsets(config_json.load_with_bak(text, None).document)) > 3
+    assert len(config_json.consumer_offsets(config_json.load_with_bak("", text, None).document)) > 3

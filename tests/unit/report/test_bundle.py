@@ -73,7 +73,7 @@ def names_in(path: Path) -> Iterator[str]:
             yield message.born_host.rpartition(":")[0] if isinstance(message.born_host, str) else ""
         yield from (topic for topic, _ in store.queues)
     for file in (path / "config").glob("*.json*"):
-        loaded = config_json.load_with_bak(file.read_bytes(), None).document
+        loaded = config_json.load_with_bak(file.name, file.read_bytes(), None).document
         if file.name.startswith("topics"):
             yield from config_json.topics(loaded) if loaded else ()
         elif file.name.startswith("subscriptionGroup"):

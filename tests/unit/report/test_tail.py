@@ -233,7 +233,8 @@ def test_groups(cases: Library, tail: Callable[..., Result]) -> None:
     """Where a group stands, in the topics it has offsets for, with what it sent back on request."""
     path = cases.path(STORE)
     offsets: dict[str, dict[str, int]] = {}
-    document = config_json.load_with_bak((path / "config/consumerOffset.json").read_bytes(), None).document
+    file = path / "config/consumerOffset.json"
+    document = config_json.load_with_bak(file.name, file.read_bytes(), None).document
     table = config_json.consumer_offsets(document)
     group = next(
         group for (topic, group) in table if topic.startswith("pub") and not group.startswith("CID_")

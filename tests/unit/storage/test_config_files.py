@@ -279,7 +279,7 @@ def test_no_moment_without_a_whole_file(tmp_path: Path) -> None:
             else:
                 refused = False
         texts = [folder / name for name in ("a.json", "a.json.bak")]
-        loaded = load_with_bak(*(path.read_bytes() if path.exists() else None for path in texts))
+        loaded = load_with_bak("a.json", *(path.read_bytes() if path.exists() else None for path in texts))
         assert loaded.source == "file", f"call {number}"
         assert loaded.document == ({"n": 2} if refused else {"n": 3})
         if not refused:

@@ -531,7 +531,7 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
         ("", "there is no .bak: the file is empty"),
         ("[1]", "there is no .bak: JSON: no object"),
         ('{"offsetTable":{"x":"y"}}', "is not an integer"),
-        ('{"offsetTable":{1:1.5}}', "is not an integer"),
+        ('{"offsetTable":{1:"x"}}', "is not an integer"),
         ('{"offsetTable":{1:1,2:null}}', "2 is not an integer"),
         ('{"offsetTable":null}', "is not a JSON object"),
     ],
