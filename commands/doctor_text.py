@@ -21,6 +21,7 @@ from rmqtool.commands.verdicts import (
     LOG_MISSING,
     LOG_NOT_FOUND,
     by_name,
+    denied_sentence,
     disk_text,
     missed_sentence,
     next_lines,
@@ -70,7 +71,10 @@ def verdict(found: Examination) -> Iterator[str]:
         yield f"Committed offsets of {groups} went back ({again} received again): see {back.name}."
     yield from undelivered_sentence(found.undelivered)
     yield from missed_sentence(found.missed)
-    yield from _start_sentence(found)
+    if denied := sum(each.count for each in found.diagnoses if each.is_denied):
+        yield denied_sentence(denied)
+    else:
+        yield from _start_sentence(found)
 
 
 def _start_sentence(found: Examination) -> Iterator[str]:
@@ -427,11 +431,12 @@ def _shortened(path: str, width: int) -> str:
 def nagios(found: Examination) -> tuple[str, int]:
     """Return the line of a plugin and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
-    A part that could not be read is UNKNOWN if nothing worse was found.
+    A part that could not be read is UNKNOWN if nothing worse was found, and so are files that this user may
+    not read.
     """
     errors, warnings = found.count("error"), found.count("warning")
     state, code = "OK", 0
-    if errors:
+    if any(each.severity == "error" and not each.is_denied for each in found.diagnoses):
         state, code = "CRITICAL", 2
     elif warnings:
         state, code = "WARNING", 1

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import AS_OWNER
 from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS, RETRY_PREFIX
 from rmqtool.problems import BY_CODE, LOG_ELSEWHERE, OF_CONFIG_PAGE, leaves_ledger
 from rmqtool.sizes import largest_counts
@@ -131,6 +132,12 @@ def cure(codes: Iterable[str], recover: str | None, copy: str | None = None) -> 
     if worst and worst[0].code in OF_CONFIG_PAGE:
         return _HELP_OF_CONFIG  # its codes say no more than the report
     return f"rmqtool problems {worst[0].code}" if worst else None
+
+
+def denied_sentence(count: int) -> str:
+    """Say that `count` files may not be read by this user, and what to do."""
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"This user may not read {files}, of which nothing else is known: {AS_OWNER}."
 
 
 def lost_offsets_cure(reason: str) -> tuple[str, str]:

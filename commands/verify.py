@@ -20,7 +20,7 @@ from rmqtool.commands.recover_verdicts import (
     offsets_old_sentence,
     start_sentences,
 )
-from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, listed
+from rmqtool.commands.verdicts import LOG_MISSING, LOG_NOT_FOUND, by_name, cure, denied_sentence, listed
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
@@ -127,11 +127,11 @@ def verify(
         note_times([opened], selection, writer, shown.zone, found=report.records > 0)
         texts = [*_lost_as_a_whole(opened, seen.problems)]
         chosen = () if set(DEFAULT_PASSES) <= {*(passes or DEFAULT_PASSES)} else report.passes
-        texts += [summary(report, seen.counts, chosen), *_at_stake(opened, seen)]
+        texts += [summary(report, seen.counts, chosen, seen.denied), *_at_stake(opened, seen)]
         texts += [*_of_fillers(report, store), *_left(opened, store, seen.ranges)]
         texts += [*_went_back(opened, seen.problems), *_beyond(opened, store, seen.beyond)]
         is_unbounded = not any((selected.since, limit_bytes, sample, reading.io_limit))
-        texts += _next_texts(
+        texts += [denied_sentence(seen.denied)] if seen.denied else _next_texts(
             opened, store, seen.counts, seen.problems, is_unbounded=is_unbounded,
             is_all=not chosen, has_cures=writer.shows_text and severity != "error",
         )  # fmt: skip
@@ -149,6 +149,7 @@ class _Seen:
     Attributes:
         exit_codes: of the problems, and 0.
         counts: findings by severity.
+        denied: how many of them are files that this user may not read.
         problems: by code.
         ranges: damaged parts of the log, [first, stop) in physical offsets.
         topics: whose queues are wrong, and how many messages without their unit are known.
@@ -160,6 +161,7 @@ class _Seen:
         self._severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
         self.exit_codes = {EXIT_OK}
         self.counts: Counter[str] = Counter()
+        self.denied = 0
         self.problems: dict[str, Problem] = {}
         self.ranges: list[tuple[int, int]] = []
         self.topics: Counter[str] = Counter()
@@ -175,6 +177,7 @@ class _Seen:
             self.exit_codes.add(problem.exit_code)
             self.counts[problem.severity] += 1
             self.problems[problem.code] = problem
+            self.denied += finding.is_denied
             self.ranges += damaged_ranges([finding])
             self.beyond += [finding.detail] if problem.code == "CF04" else []
             if problem.severity == "error" and problem.code.startswith("CQ") and topic is not None:
@@ -409,8 +412,11 @@ def _bounds(since_ms: int | None, limit_bytes: int | None, sample: str | None) -
     return Bounds(since_ms, limit_bytes, chosen)
 
 
-def summary(report: Report, counts: Counter[str], chosen: Sequence[str] = ()) -> str:
-    """Return one line on the extent of the check, and its verdict; `chosen` are the passes if not all ran."""
+def summary(report: Report, counts: Counter[str], chosen: Sequence[str] = (), denied: int = 0) -> str:
+    """Return one line on the extent of the check, and its verdict.
+
+    `chosen` are the passes if not all ran, `denied` is how many findings are files this user may not read.
+    """
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
     files = counted(report.files, "file")
     parts = []
@@ -433,13 +439,15 @@ def summary(report: Report, counts: Counter[str], chosen: Sequence[str] = ()) ->
     if report.vanished:
         parts.append(f"{counted(len(report.vanished), 'file')} vanished meanwhile")
     live = " (a broker is using the store)" if report.live else ""
-    return f"checked {'; '.join(parts)}{live}: {_verdict(counts, chosen)}"
+    return f"checked {'; '.join(parts)}{live}: {_verdict(counts, chosen, denied)}"
 
 
-def _verdict(counts: Counter[str], chosen: Sequence[str]) -> str:
+def _verdict(counts: Counter[str], chosen: Sequence[str], denied: int) -> str:
     found = [counted(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
     word = "damaged" if counts["error"] else "sound, with warnings" if counts["warning"] else "sound"
-    if chosen and not counts["error"]:
+    if denied and counts["error"] <= denied:
+        word = "not read as a whole"
+    elif chosen and not counts["error"]:
         several = len(chosen) > 1
         word += f" as far as the pass{'es' * several} {' and '.join(chosen)} look{'s' * (not several)}"
     return f"{word} ({', '.join(found)})" if found else word

@@ -19,6 +19,8 @@ Damage is not an exception: checks yield `rmqtool.problems.Finding`. An exceptio
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,16 @@ _PRECEDENCE = (EXIT_BUG, EXIT_IN_USE, EXIT_REFUSED, EXIT_INPUT, EXIT_FINDINGS, E
 def worst_exit_code(*codes: int) -> int:
     """The one exit code for several reasons; 0 for none."""
     return min(codes, key=_PRECEDENCE.index, default=EXIT_OK)
+
+
+AS_OWNER = "run rmqtool as the owner of the file, or as root"
+"""What to do where the operating system denies this user access."""
+_DENIED = (os.strerror(errno.EACCES), os.strerror(errno.EPERM))
+
+
+def is_denied(message: object) -> bool:
+    """Whether the message of an I/O error says that this user may not read or write the file."""
+    return str(message).endswith(_DENIED)
 
 
 _BEFORE_PATH = (
@@ -156,6 +168,11 @@ class UnsupportedStoreError(InputError):
 
 class UnreadableError(InputError, OSError):
     """An I/O error while reading; unreadable is not the same as damaged."""
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        if self.hint is None and is_denied(message):
+            self.hint = AS_OWNER
 
     @property
     def is_gone(self) -> bool:

@@ -11,10 +11,10 @@ read or has an unsupported form (see `exit_code` of the rows).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
+from rmqtool.errors import AS_OWNER, EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, is_denied, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
 
 Severity = Literal["note", "warning", "error"]
@@ -87,6 +87,11 @@ class Finding:
             "repair": self.problem.repair,
         }
 
+    @property
+    def is_denied(self) -> bool:
+        """Whether this user may not read the file, so that nothing is known of what it holds."""
+        return self.problem.repair == AS_OWNER
+
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """The exit code for these findings: 0, 1 or 3."""
@@ -101,6 +106,8 @@ _LOG_STOP = (
     " (rmqtool recover shows which brokers would); a consumer's pull that meets this place loses the rest of"
     " its answer, or delivers the damaged bytes"
 )
+_NOT_READ = "this user may not read the file; nothing is known of what it holds"
+_MAY_READ = "reads it if it runs as a user that may"
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
 LOAD_FAILS = "does not start: load fails"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
@@ -494,5 +501,11 @@ def finding(
     length: int | None = None,
     **detail: Any,
 ) -> Finding:
-    """A `Finding` of the row `code`. Raises KeyError for a code that is not in the table."""
-    return Finding(BY_CODE[code], path, physical_offset, length, detail)
+    """A `Finding` of the row `code`. Raises KeyError for a code that is not in the table.
+
+    Of a file that this user may not read it says only that, and what to do.
+    """
+    problem = BY_CODE[code]
+    if problem.input_unread and is_denied(detail.get("reason")):
+        problem = replace(problem, message=_NOT_READ, broker=_MAY_READ, repair=AS_OWNER)
+    return Finding(problem, path, physical_offset, length, detail)

@@ -17,13 +17,14 @@ _READ_MAX = 10_000  # units whose records are read
 def damaged_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
     """The ranges [start, stop) of the log in which findings have lost records.
 
-    Of a file that is too short it is what the file lacks: all that it has is checked, and found by itself.
+    A file that this user may not read has lost none. Of a file that is too short it is what the file lacks:
+    all that it has is checked, and found by itself.
     """
     ranges = []
     for each in findings:
         if each.problem.severity != "error" or not each.problem.code.startswith("CL"):
             continue
-        if each.physical_offset is None or not each.length:
+        if each.physical_offset is None or not each.length or each.is_denied:
             continue
         start, stop = each.physical_offset, each.physical_offset + each.length
         if each.problem.code == "CL21":

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
+from rmqtool.errors import AS_OWNER, EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ class Diagnosis:
     physical_offsets: tuple[int, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
     is_unread: bool = False
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether this user may not read its file, so that nothing is known of what it holds."""
+        return self.cure == AS_OWNER
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.verify import (
@@ -31,7 +32,7 @@ from rmqtool.check.verify import (
     verify,
 )
 from rmqtool.check.verify import context as verify_context
-from rmqtool.errors import InputError, UnreadableError
+from rmqtool.errors import AS_OWNER, InputError, UnreadableError, is_denied
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import java_utf8_decode
@@ -294,10 +295,11 @@ def _unread(store: Store, found: Examination, known: Collection[str]) -> Iterato
         if path not in known
     ]
     if rows:
-        yield result(
+        unread = result(
             "cannot_read", "certain", rows[0]["path"], f"cannot be read: {rows[0]['reason']}",
             count=len(rows), paths=tuple(row["path"] for row in rows[:PATHS_MAX]), is_unread=True,
         )  # fmt: skip
+        yield replace(unread, cure=AS_OWNER) if is_denied(rows[0]["reason"]) else unread
 
 
 def _expired(store: Store, found: Examination) -> Iterator[Diagnosis]:

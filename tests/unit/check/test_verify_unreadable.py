@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from rmqtool.report.info import store_info
 from rmqtool.report.residency import residency_rows
 from rmqtool.storage import source as source_module
 from tests import ROOT
-from tests.fixtures_run.test_fixtures import rows_as_user
+from tests.fixtures_run.test_fixtures import drop_privileges, rows_as_user
 from tests.support.build_store import LOG_FILE_SIZE, QUEUE_FILE_SIZE, file_name, patch
+from tests.support.programs import PATIENCE_S
 from tests.support.whole_store import codes_of, findings_of, keyed, write_whole
 
 
@@ -66,6 +68,22 @@ class TestUnreadable:
         found = {(row["problem"], row["path"]) for row in rows_as_user(root)[0]}
         codes = zip(("CL12", "IX11", "CP06", "CP06"), names, strict=True)
         assert found == {(code, str(path.relative_to(root))) for code, path in codes}
+
+    def test_no_message_of_a_log_file_that_this_user_may_not_read_counts_as_lost(self, root: Path) -> None:
+        """Each command names the file and what to do; its messages are not known, not lost."""
+        log = min((root / "commitlog").iterdir())
+        log.chmod(0)
+        for name, code in (("verify", 3), ("doctor", 3), ("recover", 3), ("doctor --nagios", 3)):
+            command = [sys.executable, "-m", "rmqtool", *name.split(), str(root)]
+            drop = drop_privileges if os.geteuid() == 0 else None
+            done = subprocess.run(  # noqa: PLW1509
+                command, capture_output=True, text=True, cwd=ROOT, preexec_fn=drop, timeout=PATIENCE_S,
+            )  # fmt: skip
+            said = " ".join(f"{done.stdout} {done.stderr}".split())
+            assert done.returncode == code, said
+            assert log.name in said and "lost" not in said and "at stake" not in said
+            assert "run rmqtool as the owner of the file, or as root" in said or "UNKNOWN" in said
+            assert "Permission denied" in said or name == "verify" and "may not read the file" in said
 
     def test_pages_that_the_disk_cannot_read(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """EIO in a queue file is a finding for those bytes, and nothing else follows from it."""
