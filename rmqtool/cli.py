@@ -211,7 +211,8 @@ def _ending(arguments: Sequence[str]) -> int:
         if debug:
             for line in traceback.format_exc().splitlines():
                 print_error(line)
-        return _report(error)
+        code = _report(error)
+        return _as_plugin(error) if code == EXIT_USAGE and _is_plugin(arguments) else code
     if code == EXIT_INTERRUPTED:
         # If an interrupt passed through an exec() of text (dataclasses use it while modules load), Python
         # remembers it and would end by SIGINT. The next exec() clears that.
@@ -219,6 +220,20 @@ def _ending(arguments: Sequence[str]) -> int:
         print_error(f"{PROGRAM}: interrupted; results so far were printed")
         for note in notes:
             print_error(f"{PROGRAM}: {note}")
+    return code
+
+
+def _is_plugin(arguments: Sequence[str]) -> bool:
+    return "--nagios" in arguments and tuple(_commands_for(arguments)) == ("doctor",)
+
+
+def _as_plugin(error: Exception) -> int:
+    """Prints a usage error as a plugin of Nagios does, to which the code of usage errors means CRITICAL."""
+    from rmqtool.commands.doctor_text import nagios_unknown
+
+    message = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+    line, code = nagios_unknown(message)
+    typer.echo(line)
     return code
 
 

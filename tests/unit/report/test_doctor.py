@@ -513,6 +513,15 @@ def test_nagios_is_told_of_an_error(tmp_path: Path, capfd: Capture) -> None:
     assert out.startswith("RMQTOOL UNKNOWN - ") and out.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["", "STORE --nosuch", "STORE --watch 1", "STORE --read-limit x"])
+def test_a_usage_error_is_unknown_to_nagios(words: str, cases: Library, capfd: Capture) -> None:
+    """Its code elsewhere, 2, would be CRITICAL."""
+    given = [str(cases.path("ok_540_clean")) if each == "STORE" else each for each in words.split()]
+    assert main(["doctor", *given, "--nagios"]) == 3
+    found = capfd.readouterr()
+    assert found.out.startswith("RMQTOOL UNKNOWN - ") and found.out.count("\n") == 1 and found.err
+
+
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
 
@@ -588,7 +597,7 @@ def test_only_a_plain_file_is_replaced(cases: Library, tmp_path: Path, capfd: Ca
 
 
 @pytest.mark.parametrize(
-    "options", ["--nagios --prometheus", "--nagios --format json", "--output x", "--nagios --watch 1",
+    "options", ["--prometheus --json", "--output x",
                 "--no-host --host-root /", "--watch 0", "--watch 99999999999999999999",
                 "--prometheus --output ."],
 )  # fmt: skip
