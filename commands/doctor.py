@@ -12,7 +12,7 @@ import typer
 from rmqtool.command_line import command_line as quoted
 from rmqtool.commands import doctor_text, options
 from rmqtool.commands.groups import Before, Only, with_groups
-from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError
+from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ Watch = Annotated[
         metavar="SECONDS",
         min=1,
         max=31_536_000,
-        help="Examine the store again every SECONDS seconds, until interrupted. With --json each result is"
-        " a line.",
+        help="Examine the store again every SECONDS seconds, until interrupted, also while it cannot be read"
+        " for a time. With --json each result is a line.",
     ),
 ]
 
@@ -102,7 +102,7 @@ def doctor(
     Exits with 0 if nothing is wrong, or notes at most; 1 if there is an error or a warning; 2 for a usage
     error; 3 when something could not be read or is stored in a form rmqtool cannot read; 4 when the file of
     --output would lie in the store, or something other than a plain file has its name. With --nagios: 0 OK,
-    1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    1 WARNING, 2 CRITICAL, 3 UNKNOWN, which a usage error is too.
     """
     if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:
         raise UsageError("--nagios, --prometheus, --json and --format exclude each other")
@@ -124,7 +124,7 @@ def doctor(
             time.sleep(watch)
             if writer.shows_text and not prometheus:
                 writer.note(time.strftime("rmqtool: %Y-%m-%d %H:%M:%S"))
-            run.show(writer, prometheus=prometheus)
+            run.show_again(writer, prometheus=prometheus)
     except KeyboardInterrupt:
         return EXIT_OK
     return code
@@ -145,18 +145,35 @@ class _Run(NamedTuple):
         """Examine the store and write the result; return the exit code."""
         found = self.examine(writer)
         if prometheus:
-            metrics = doctor_text.exposition(found)
-            if self.output is None:
-                writer.write_lines(metrics)
-            else:
-                from rmqtool.storage.durable import replace_file
-
-                text = "".join(f"{line}\n" for line in metrics)
-                replace_file(self.output, text.encode("utf-8", "backslashreplace"))
+            self._write_metrics(writer, doctor_text.exposition(found))
             return found.exit_code
         lines = doctor_text.lines(found, self.command, everything=self.everything)
         writer.write_object(_row(found, self.store), lines, is_repeated=self.is_repeated)
         return found.exit_code
+
+    def show_again(self, writer: Output, *, prometheus: bool) -> None:
+        """As `show`; a store that cannot be read now is a result, for it may come back."""
+        try:
+            self.show(writer, prometheus=prometheus)
+        except UnwritableError:
+            raise
+        except (InputError, OSError) as error:
+            path, message = str(self.store.store), getattr(error, "in_one_line", str(error))
+            if prometheus:
+                self._write_metrics(writer, doctor_text.exposition_unread(path))
+                return
+            row = {"path": path, "verdict": doctor_text.unread_verdict(message), "error": message}
+            writer.write_object(row, [row["verdict"]], is_repeated=True)
+
+    def _write_metrics(self, writer: Output, metrics: Sequence[str]) -> None:
+        """Write metrics to the file of --output, or to standard output."""
+        if self.output is None:
+            writer.write_lines(metrics)
+            return
+        from rmqtool.storage.durable import replace_file
+
+        text = "".join(f"{line}\n" for line in metrics)
+        replace_file(self.output, text.encode("utf-8", "backslashreplace"))
 
     def command(self, words: Sequence[str]) -> str | None:
         """Return a command line for a shell."""

@@ -133,6 +133,11 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
     return f"what was there is lost: {READS_DAMAGE}; {'; '.join(sentences)}"
 
 
+def unread_verdict(message: str) -> str:
+    """Return the sentence on a store that cannot be examined now."""
+    return f"It could not be examined: {message}"
+
+
 _ONLY_IN_FULL = frozenset({"read_ahead"})
 """Notes on the host that say the same of most hosts: in short they would hide what is new."""
 _WENT_BACK = "CF11"
@@ -467,12 +472,15 @@ def _plugin_text(text: str) -> str:
 
 # Prometheus
 
+_UP = ("doctor_up", "Whether the store could be examined.")
+
 
 def exposition(found: Examination) -> list[str]:
     """Return the lines of the metrics, in the text format 0.0.4."""
     store = {"store": str(found.info["path"])}
     state, log, disk = found.info["state"], found.info["commit_log"], found.disk or {}
     metrics = _Metrics(store)
+    metrics.add(*_UP, [({}, 1)])
     metrics.add("doctor_results", "Results by severity.", [
         ({"severity": "error"}, found.count("error")),
         ({"severity": "warning"}, found.count("warning")),
@@ -506,6 +514,13 @@ def exposition(found: Examination) -> list[str]:
             metrics.add(f"store_disk_{name}", text, [({}, disk[name])])
     metrics.add("doctor_seconds", "How long the examination took.", [({}, round(found.seconds, 3))])
     metrics.add("doctor_timestamp_seconds", "When it ended.", [({}, round(time.time(), 3))])
+    return metrics.lines
+
+
+def exposition_unread(path: str) -> list[str]:
+    """Return the lines of the metrics of a store that cannot be read now: no other values are known."""
+    metrics = _Metrics({"store": path})
+    metrics.add(*_UP, [({}, 0)])
     return metrics.lines
 
 

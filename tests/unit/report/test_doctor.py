@@ -632,6 +632,31 @@ def test_each_result_of_watch_is_a_line_of_json(cases: Library) -> None:
     assert [json.loads(line)["verdict"] for line in lines] and "rmqtool: 20" not in errors
 
 
+def test_watch_goes_on_while_the_store_is_gone(store_copy: Callable[[str], Path], tmp_path: Path) -> None:
+    """Renamed or unmounted for a time: each result says so, and the metrics have no old values."""
+    store = store_copy("ok_540_clean")
+    away, file = store.with_name("away"), tmp_path / "rmqtool.prom"
+    command = [*RMQTOOL, "doctor", store, "--no-host", "--watch", "1"]
+    with (
+        started([*command, "--json"], text=True, stdout=subprocess.PIPE) as process,
+        started([*command, "--prometheus", "-o", file]) as metrics,
+    ):
+        up = "rmqtool_doctor_up", frozenset({("store", str(store))})
+        assert "error" not in json.loads(process.stdout.readline())
+        until(file.exists, "no metrics are written")
+        assert samples(file.read_text("utf-8"))[up] == 1
+        store.rename(away)
+        until(lambda: "error" in json.loads(process.stdout.readline()), "the error is not a line")
+        until(lambda: samples(file.read_text("utf-8")) == {up: 0}, "the metrics do not show it")
+        away.rename(store)
+        until(lambda: "error" not in json.loads(process.stdout.readline()), "it does not go on")
+        until(lambda: samples(file.read_text("utf-8"))[up] == 1, "the metrics do not go on")
+        for each in (process, metrics):
+            each.send_signal(signal.SIGINT)
+            each.communicate(timeout=PATIENCE_S)
+            assert each.returncode == EXIT_OK
+
+
 # The host
 
 MEMINFO = """MemTotal:       32768000 kB
