@@ -73,6 +73,8 @@ def verdict(found: Examination) -> Iterator[str]:
     yield from missed_sentence(found.missed)
     if denied := sum(each.count for each in found.diagnoses if each.is_denied):
         yield denied_sentence(denied)
+    elif any(each.is_misnamed for each in found.diagnoses):
+        yield "Do not start the broker yet: a file of the log only has a wrong name, and gets its own back."
     else:
         yield from _start_sentence(found)
 
@@ -123,7 +125,8 @@ def cost(found: Examination, each: Diagnosis, *, in_short: bool = False) -> str:
     """
     starts = _own_starts(found)
     is_known = starts and all(start.prediction is not None for start in starts)
-    is_repairable = each.name.startswith("CL") and BY_CODE[each.name].repair is not None
+    is_of_log = each.name.startswith("CL") and each.name not in _KEPT
+    is_repairable = is_of_log and BY_CODE[each.name].repair is not None
     if not (is_repairable and each.severity != "note" and is_known):
         return each.cost
     rows = _predictions(starts)
@@ -144,6 +147,8 @@ _WENT_BACK = "CF11"
 """A note that is shown like a warning: the next write of consumerOffset.json makes it hard to undo."""
 _IN_VERDICT = frozenset({"start_leaves_messages"})
 """Named by the verdict already: in short, its lines are for what other warnings cost."""
+_KEPT = ("CL25",)
+"""Damage of the log that loses nothing by itself."""
 _OF_TIMER = ("TM02", "TM03", "TM04")
 """Losses of a timer, which no start of a broker shows in the log."""
 _PUT_BACK = ("CL20", "CL21")

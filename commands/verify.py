@@ -257,6 +257,9 @@ def _next_texts(
     is_store = layout.kind == "store"
     recover = store.command("recover")
     copy = store.command("copy", "--output", "NEW") if layout.ledger is not None else None
+    if (misnamed := present.get("CL25")) is not None and (misnamed.repair or "").startswith("mv "):
+        yield f"before a broker starts, give the file its name back and run verify again: {misnamed.repair}"
+        return
     line = cure(present, recover, copy)
     if copy is not None and line == copy:
         yield f"to write the sound messages as a store without DLedger: {copy}"

@@ -106,6 +106,11 @@ _LOG_STOP = (
     " (rmqtool recover shows which brokers would); a consumer's pull that meets this place loses the rest of"
     " its answer, or delivers the damaged bytes"
 )
+_OWN_NAME = (
+    "while the broker is stopped and before anything else, give the file the name that its first record shows:"
+    " verify and doctor print the line, mv -n commitlog/NAME commitlog/OFFSET; move a file away whose records"
+    " another one has"
+)
 _NOT_READ = "this user may not read the file; nothing is known of what it holds"
 _MAY_READ = "reads it if it runs as a user that may"
 _NOT_NOTICED = "does not detect it; serves the bytes unchanged"
@@ -206,7 +211,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL24", "next file", "note", "an all-zero file, preallocated and never used",
             "deletes or keeps it at the next start", None, "MappedFileQueue#getLastMappedFile"),
     Problem("CL25", "misnamed file", "error", "the file's name is not a multiple of the file size, or files overlap",
-            "finds records at wrong offsets", None, "MappedFileQueue#doLoad"),
+            "finds records at wrong offsets", _OWN_NAME, "MappedFileQueue#doLoad"),
     Problem("CL26", "log missing", "error", "queues or an index exist, but the commit log has no files",
             "deletes every consume queue", f"find the log before a broker starts: {LOG_ELSEWHERE}; if it is lost, copy it from a slave or a backup",
             "CommitLog#recoverNormally, #recoverAbnormally"),

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
+from rmqtool.formats.message import PHYSICAL_OFFSET_OFFSET, VERSION_BY_MAGIC
 from rmqtool.log.log_heads import Head, head_at, heads_of_file, is_sound
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.open_files import OpenFiles, read_head
 
 _HINTS = 16  # most queue units that are tried, furthest first; damaged units may point nowhere
 _HEAD_HINTS = 2  # most files with a record at their start that are tried after the units, newest first
@@ -59,6 +60,23 @@ def is_misnamed(layout: StoreLayout, file: StoreFile) -> bool:
     """
     is_single = layout.root is None and len(layout.commit_log) == 1
     return not is_single and file.file_from_offset % layout.commit_log_file_size != 0
+
+
+def own_name(layout: StoreLayout, file: StoreFile) -> str | None:
+    """The name that a misnamed file had, by its first record; None if none is shown, or a file has it."""
+    try:
+        data = read_head(file.path, PHYSICAL_OFFSET_OFFSET + 8) or b""
+    except UnreadableError:
+        return None
+    if layout.ledger is not None or len(data) < PHYSICAL_OFFSET_OFFSET + 8:
+        return None
+    magic, offset = (
+        int.from_bytes(data[at : at + size], "big", signed=True)
+        for at, size in ((4, 4), (PHYSICAL_OFFSET_OFFSET, 8))
+    )
+    starts = {each.file_from_offset for each in layout.commit_log}
+    is_one = magic in VERSION_BY_MAGIC and offset >= 0 and offset % layout.commit_log_file_size == 0
+    return f"{offset:020}" if is_one and offset not in starts else None
 
 
 def relisted(layout: StoreLayout, known: Iterable[StoreFile]) -> tuple[StoreFile, ...]:

@@ -1,6 +1,6 @@
 """Pass `files`: the set of files. Names, sizes, gaps, strays; what is out of reach.
 
-No content is read: the layout is enough, so `info` shows these findings too.
+No content is read but the first record of a misnamed log file, so `info` shows these findings too.
 
 Source: MappedFileQueue#doLoad, spec 02 sections 1.3 and 15.
 """
@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rmqtool.command_line import argument, command_line
 from rmqtool.log.damage import log_missing, missing_between
-from rmqtool.log.log_files import is_misnamed
+from rmqtool.log.log_files import is_misnamed, own_name
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
@@ -145,14 +146,32 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
         elif layout.kind != "commitlog" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CL21", where, file.file_from_offset, file.size, expected_bytes=size)
         if is_misnamed(layout, file):
-            yield finding("CL25", where, file.file_from_offset, file.size, file_size=size)
+            yield _misnamed(layout, file)
     aligned = [file for file in files if not is_misnamed(layout, file)]
+    misnamed = {own_name(layout, file) for file in files if is_misnamed(layout, file)}
     for before, after in _pairs(aligned):
         start, stop = before.file_from_offset + size, after.file_from_offset
         if start < stop and known:
-            yield missing_between(layout, before, after)
+            if not misnamed.issuperset(f"{offset:020}" for offset in range(start, stop, size)):
+                yield missing_between(layout, before, after)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
+
+
+def _misnamed(layout: StoreLayout, file: StoreFile) -> Finding:
+    """A log file with a wrong name, and the line that gives it the right one if its first record shows it."""
+    name = own_name(layout, file)
+    if name is None:
+        return finding(
+            "CL25", layout.relative(file.path), file.file_from_offset, file.size,
+            file_size=layout.commit_log_file_size,
+        )  # fmt: skip
+    found = finding("CL25", layout.relative(file.path), own_name=name)
+    message = f"the file has a wrong name: by its first record it is the file {name} of the log"
+    if isinstance(file.path, StoragePath):
+        return replace(found, message=message)
+    line = command_line("mv", "-n", *(argument(each) for each in (file.path, file.path.with_name(name))))
+    return replace(found, message=message, problem=replace(found.problem, repair=line))
 
 
 def _ledger(layout: StoreLayout) -> Iterator[Finding]:

@@ -70,6 +70,11 @@ class Diagnosis:
         return self.cure == AS_OWNER
 
     @property
+    def is_misnamed(self) -> bool:
+        """Whether it is a log file that only has to get its name back, by its command."""
+        return "own_name" in self.detail and bool(self.command)
+
+    @property
     def rank(self) -> tuple[int, int]:
         """The smaller, the worse."""
         return SEVERITIES.index(self.severity), CERTAINTIES.index(self.certainty)
@@ -182,6 +187,8 @@ def next_words(found: Examination) -> tuple[str, ...]:
     was not looked at, what a start would do before all else.
     """
     wrong = [each for each in found.diagnoses if each.severity != "note" and each.command]
+    if renames := [each.command for each in wrong if each.is_misnamed]:
+        return renames[0]
     worst = [each.command for each in wrong if each.severity == wrong[0].severity]
     if any(words[1] in _REPAIRS for words in worst):
         return min((each.command for each in wrong if each.command[1] in _REPAIRS), key=_by_repair)

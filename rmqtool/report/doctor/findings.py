@@ -69,6 +69,13 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         reason = _facts(first) or _messages(found)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
+        if "own_name" in first.detail and problem.repair is not None:
+            from shlex import split
+
+            cure, command = (
+                "gives the file its name back; then run doctor again",
+                tuple(split(problem.repair)),
+            )
         if code == WENT_BACK and repair.is_local:  # no damage, but a person decides what it means
             cure, command = f"{IF_NOT_RESET}, put the .bak back; {OR_SINGLE_GROUPS}", bak_words(store)
         if code == BEYOND_END and repair.is_of_files:  # a person decides whether to skip or to repeat

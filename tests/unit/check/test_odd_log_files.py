@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from os import truncate
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.formats import index
 from tests import ROOT
 from tests.support.whole_store import keyed, write_whole
@@ -33,6 +35,29 @@ def root(tmp_path: Path) -> Path:
 def command_of(name: str, root: Path, out: Path) -> list[str]:
     out.mkdir(exist_ok=True)
     return [word.replace("STORE", str(root)).replace("OUT", str(out)) for word in COMMANDS[name]]
+
+
+def test_a_log_file_with_a_wrong_name_gets_its_own_back(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the line that verify and doctor print: nothing is lost, and no other file is missing."""
+    file = sorted((root / "commitlog").iterdir())[1]
+    wrong = file.rename(file.with_name(f"{int(file.name) + 1:020}"))
+    line = f"mv -n {wrong} {file}"
+    assert main(["verify", str(root), "--json"]) == 1
+    found = capsys.readouterr()
+    row = next(each for each in map(json.loads, found.out.splitlines()) if each["problem"] == "CL25")
+    assert (row["repair"], row["detail"]) == (line, {"own_name": file.name})
+    assert "CL20" not in found.out and "at stake" not in found.err
+    assert f"before a broker starts, give the file its name back and run verify again: {line}" in found.err
+    assert main(["doctor", str(root), "--no-host", "--json"]) == 1
+    by_doctor = json.loads(capsys.readouterr().out)
+    assert (by_doctor["next"], by_doctor["lost"]) == (line, [])
+    assert "only has a wrong name" in by_doctor["verdict"] and "lost" not in by_doctor["verdict"]
+    assert main(["problems", "CL25", "--json"]) == 0
+    assert "mv -n commitlog/NAME commitlog/OFFSET" in capsys.readouterr().out
+    subprocess.run(line.split(), check=True)
+    assert main(["verify", str(root)]) == 0
 
 
 @pytest.mark.parametrize("name", ["counts", "stats", "export"])
