@@ -67,13 +67,14 @@ Raw = Annotated[
     bool, typer.Option("--raw", help="Write the stored bytes of the records, without separators.")
 ]
 OutputFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE",
         help="With --raw: write to this new file. With --explain: also write what is left of the body to this"
-        " new file, decompressed if it is whole.",
+        " new file, decompressed if it is whole and at most --body-limit bytes then. A note says what was"
+        " written.",
     ),
 ]
 StatsOnly = Annotated[
@@ -121,7 +122,8 @@ def dump(
     """
     from rmqtool.report.dump.kinds import Dump
 
-    _check(explain=explain is not None, raw=raw, stats_only=stats_only, gaps=gaps, output=output)
+    file = None if output is None else options.local_file(output, "--output")
+    _check(explain=explain is not None, raw=raw, stats_only=stats_only, gaps=gaps, output=file)
     if raw and shown.shapes_rows:
         raise UsageError("--raw writes stored bytes; --format, --fields and --body are for rows")
     for what_else in ("--explain", "--stats-only", "--gaps"):
@@ -138,12 +140,12 @@ def dump(
             shown.only_rows(f"--what {kind}")
         _check_kind(kind, has_part=part is not None, of_log=raw or stats_only, gaps=gaps)
         if explain is not None:
-            return _explain(task, kind, explain, writer, output)
+            return _explain(task, kind, explain, writer, file)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
             task.progress = bar.advance
             _read_columns(task, writer)
             if raw:
-                count = _write_raw(task.raw(), output, opened, writer)
+                count = _write_raw(task.raw(), file, opened, writer)
             else:
                 listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
@@ -249,10 +251,11 @@ def _explain(task: Dump, kind: Kind, offset: int, writer: Output, output: Path |
 
     found = task.explain(kind, offset)
     if output is not None:
-        body = body_left(found)
-        if body is None:
-            raise UsageError(f"--output: no byte of a body is left at offset {offset}")
-        _write_new(iter([body]), output, task.store)
+        body = body_left(found, task.form.body_limit)
+        if body is not None:
+            _write_new(iter([body.data]), output, task.store)
+        said = "not written, because no byte of a body is here" if body is None else body.text
+        writer.note(f"rmqtool: {output}: {said}")
     if found.note is not None:
         writer.note(f"rmqtool: {found.note}")
     if writer.chosen_format == "table":

@@ -705,16 +705,19 @@ def host(option: str, text: str | None) -> bytes | None:
 
 
 def local_file(text: str, option: str) -> Path:
-    """Return the value of `option` as a path.
+    """Return the value of `option`, which names an output, as a path.
 
-    Raises UsageError for a URL of another machine, and for an empty name.
+    Raises UsageError for a URL of another machine, for an empty name, and for - as standard output.
     """
     from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(text)
     if local is None and is_url(text):
-        raise UsageError(f"{option}: it must be a local file", hint="only --output may be a URL")
+        hint = None if option == "--output" else "only --output may be a URL"
+        raise UsageError(f"{option}: it must be a local file", hint=hint)
     path = Path(local or text)
     if not path.name:
         raise UsageError(f"{option} names no file")
+    if text == "-":
+        raise UsageError(f"{option} writes a file, not to standard output", hint="a file of this name: ./-")
     return path

@@ -12,15 +12,12 @@ from rmqtool.command_line import argument, on_store
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Given, with_groups
 from rmqtool.commands.recover_text import (
-    LOST_SHOWN,
     WHOLE_FILE,
     Row,
-    first_rows,
     recover_lines,
     undo_lines,
-    whole_records,
 )
-from rmqtool.commands.recover_verdicts import files_to_put_back, lost_already, torn_rows
+from rmqtool.commands.recover_verdicts import files_to_put_back, torn_rows
 from rmqtool.commands.verdicts import cure
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.filler import FIELDS, TAG
@@ -199,7 +196,7 @@ def _show(
     explains = None if recovery.plan.actions else _explains(store, found)
     own = found if brokers else _of_own_versions(found)
     lines = list(recover_lines(
-        own, everything=everything, check=explains, save=_save_command(store, found, everything=everything),
+        own, everything=everything, check=explains,
         whole=_whole_commands(store, found), keys=_keys_text(store, found, covered),
         slave=_diff_command(store, opened), command=store.command,
     ))  # fmt: skip
@@ -228,14 +225,6 @@ def _of_own_versions(found: Row) -> Row:
     own = [row for row in found["predictions"] if row["broker"] in found["written_by_candidates"]]
     others = [row["broker"] for row in found["predictions"] if row not in own]
     return found | {"predictions": own, "not_shown": others} if own and others else found
-
-
-def _save_command(store: options.ProfiledStoreOptions, found: Row, *, everything: bool) -> str | None:
-    """Return the command line that prints the damaged records that the text shows as JSON."""
-    rows = first_rows(whole_records(lost_already(found)), LOST_SHOWN, everything=everything)
-    offsets = [str(row["physical_offset"]) for row in rows]
-    words = [word for offset in offsets for word in ("--offset", offset)]
-    return store.command("lookup", *words, "--json") if words else None
 
 
 def _whole_commands(store: options.ProfiledStoreOptions, found: Row) -> tuple[str, str] | None:
@@ -267,8 +256,8 @@ def _keys_text(
     if backup is None:
         line = store.command("lookup", "KEY")
         return (
-            f"To see whether a key belonged to a lost message, run {line} before --apply: the index has the"
-            f" keys of {most} of them. After --apply, only the old index in the backup knows."
+            "To see whether a key belonged to a lost message, look it up before --apply: the index has the"
+            f" keys of {most} of them. After --apply, only the old index in the backup knows.\n{line}"
         )
     line = on_store(backup / "files", "dump", "--what", "index", "--topic", "TOPIC", "--key", "KEY")
     return f"To see whether a key belonged to a lost message, look it up in the old index:\n{line}"

@@ -27,7 +27,7 @@ from rmqtool.output import Output
 from rmqtool.problems import COPY_CONFIG
 from rmqtool.terminal import counted, format_size
 
-LOST_SHOWN = 20
+_LOST_SHOWN = 20
 _CHANGES_SHOWN = 10
 _QUEUES_SHOWN = 10
 _LOST_COLUMNS = (
@@ -59,7 +59,6 @@ def recover_lines(
     everything: bool = False,
     undo: str | None = None,
     check: str | None = None,
-    save: str | None = None,
     whole: tuple[str, str] | None = None,
     keys: str | None = None,
     each: str = _EACH,
@@ -69,11 +68,10 @@ def recover_lines(
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`; with `everything` in full.
 
     `undo` is the command line that undoes it, `check` the one to run next: it checks the repaired store, or
-    explains what recover cannot repair. `save` prints the damaged records that the plan replaces, `whole` the
-    last messages if their bodies are whole, and stores them again. `keys` says how to see whether a key is
-    that of a lost message, `each` how to see each lost message if only their topics are shown; a command line
-    is a line of its own. `slave` compares the store with a slave, `command` returns the line of another
-    command on the store.
+    explains what recover cannot repair. `whole` prints the last messages if their bodies are whole, and
+    stores them again. `keys` says how to see whether a key is that of a lost message, `each` how to see each
+    lost message if only their topics are shown; a command line is a line of its own. `slave` compares the
+    store with a slave, `command` returns the line of another command on the store.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -89,7 +87,7 @@ def recover_lines(
 
         yield ""
         yield f"{'a start':<13}{NOT_PREDICTED}"
-    yield from _lost_lines(found, save, command, each, everything=everything)
+    yield from _lost_lines(found, command, each, everything=everything)
     yield from _torn_lines(found, whole)
     if keys is not None:
         text, *lines = keys.split("\n")
@@ -334,7 +332,7 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
     columns = ("topic", "queue_id", "now", *merged, "recover")
     yield ""
     yield f"queue offsets that change or are unreachable in {counted(len(ends), 'queue')} (minimum..maximum)"
-    shown = first_rows(rows, _QUEUES_SHOWN, everything=everything)
+    shown = _first_rows(rows, _QUEUES_SHOWN, everything=everything)
     yield from Output.table_lines(shown, columns)
     if len(rows) > len(shown):
         yield f"... and {counted(len(rows) - len(shown), 'more queue')} (--all shows all)"
@@ -355,35 +353,33 @@ def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
 # What is lost, what changes
 
 
-def first_rows(rows: Sequence[Row], most: int, *, everything: bool) -> Sequence[Row]:
+def _first_rows(rows: Sequence[Row], most: int, *, everything: bool) -> Sequence[Row]:
     """Return the rows that the text shows: the first ones, or all."""
     return rows if everything else rows[:most]
 
 
-def _lost_lines(
-    found: Row, save: str | None, command: Callable[[str], str], each: str, *, everything: bool
-) -> Iterator[str]:
+def _lost_lines(found: Row, command: Callable[[str], str], each: str, *, everything: bool) -> Iterator[str]:
     lost = lost_already(found)
     if not lost:
         return
     yield ""
     yield f"{'lost already':<13}{_lost_text(lost)}{''.join(_fates(lost))}"
-    is_each = everything or len(lost) <= LOST_SHOWN
+    is_each = everything or len(lost) <= _LOST_SHOWN
     rows, columns = (_lost_rows(lost), _LOST_COLUMNS) if is_each else (_lost_by_topic(lost), _LOST_BY_TOPIC)
     shown = [
         name for name in columns if name not in _LOST_IF_KNOWN or any(row[name] is not None for row in rows)
     ]
-    if everything and len(lost) > LOST_SHOWN:
+    if everything and len(lost) > _LOST_SHOWN:
         yield from Output.table_lines(_lost_by_queue(lost), _LOST_BY_QUEUE)
         yield ""
-    first = first_rows(rows, LOST_SHOWN, everything=everything)
+    first = _first_rows(rows, _LOST_SHOWN, everything=everything)
     yield from Output.table_lines(first, shown)
     if len(rows) > len(first):
         yield f"... and {counted(len(rows) - len(first), 'more topic')}"
     if not is_each:
         yield from each.split("\n")
     yield from _original_lines(found, command, everything=everything)
-    yield from _readable_lines(found, save, command, everything=everything)
+    yield from _readable_lines(found, command, everything=everything)
 
 
 def _original_lines(found: Row, command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
@@ -394,7 +390,7 @@ def _original_lines(found: Row, command: Callable[[str], str], *, everything: bo
     of_topics = by_name(Counter(row["topic"] for row in rows), "message")
     where = f"{SCHEDULE_TOPIC}, where {'it' if len(rows) == 1 else 'they'} waited"
     yield f"{'delayed':<13}{of_topics} can be read in {where}: only delivered copies are lost"
-    shown = first_rows(rows, _SAVED_SHOWN, everything=everything)
+    shown = _first_rows(rows, _SAVED_SHOWN, everything=everything)
     for row in shown:
         yield f"{'':<13}{command('lookup')} --offset {row['physical_offset']} --json"
     if len(rows) > len(shown):
@@ -453,28 +449,22 @@ def _is_guess(lost: Row) -> bool:
     return is_end or lost["known_from"] == "gap"
 
 
-def _readable_lines(
-    found: Row, save: str | None, command: Callable[[str], str], *, everything: bool
-) -> Iterator[str]:
+def _readable_lines(found: Row, command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
     """Yield which of the lost messages can still be read in part, and the command lines that save them."""
     readable = _readable(found)
     if not readable:
         return
-    whole, partial = whole_records(readable), [row for row in readable if row["status"] is None]
+    whole = [row for row in readable if row["status"] is not None]
+    partial = [row for row in readable if row["status"] is None]
+    is_planned = found["applied"] is None
     if whole:
-        yield from _whole_lines(whole, save, everything=everything)
+        yield from _whole_lines(whole, everything=everything)
     if partial:
-        is_planned = found["applied"] is None
         effect = "the plan overwrites what is left" if is_planned else "what was left is in the backup"
         yield f"{'readable':<13}in part: {counted(len(partial), 'record')}; {effect}"
         yield from _remains_lines(partial, everything=everything)
-        if is_planned:
-            yield from _save_lines(partial, command, everything=everything)
-
-
-def whole_records(rows: Sequence[Row]) -> list[Row]:
-    """Return the lost records that can be read as a whole."""
-    return [row for row in rows if row["status"] is not None]
+    if is_planned:
+        yield from _save_lines([*whole, *partial], command, everything=everything)
 
 
 def _remains_lines(partial: Sequence[Row], *, everything: bool) -> Iterator[str]:
@@ -494,20 +484,26 @@ def _remains_lines(partial: Sequence[Row], *, everything: bool) -> Iterator[str]
     yield from _table_lines(rows, names, everything=everything)
 
 
-def _save_lines(partial: Sequence[Row], command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
-    """Yield the command lines that save what is left of records, and the one that stores a body again."""
-    saved = first_rows(partial, _SAVED_SHOWN, everything=everything)
+def _save_lines(readable: Sequence[Row], command: Callable[[str], str], *, everything: bool) -> Iterator[str]:
+    """Yield the command lines that save what is left of records, and the one that stores a body again.
+
+    A second run refuses the .body file, and then adds nothing to the other.
+    """
+    saved = _first_rows(readable, _SAVED_SHOWN, everything=everything)
     for row in saved:
-        place = row["physical_offset"]
-        body = f" -o damaged-{place}.body" if row["remains"]["body_bytes"] else ""
-        line = f"{command('dump')} --explain {place}{body} --json > damaged-{place}.json"
+        place, left = row["physical_offset"], row["remains"]
+        body = f" -o damaged-{place}.body" if left is None or left["body_bytes"] else ""
+        line = f"{command('dump')} --explain {place}{body} --json >> damaged-{place}.jsonl"
         yield f"{'save first':<13}{line}"
-    if len(partial) > len(saved):
+    if len(readable) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
-    bodies = [row for row in saved if row["remains"]["body_bytes"]]
+    bodies = [row for row in saved if row["remains"] is None or row["remains"]["body_bytes"]]
     if bodies:
-        it = "this stores it as a new message" if len(bodies) == 1 else "these store them as new messages"
-        yield f"{'':<13}A .body file has what is left of a body. After --apply, {it}:"
+        it = "this stores it" if len(bodies) == 1 else "these store them"
+        yield (
+            f"{'':<13}dump says how much of a body is in a .body file. After --apply, {it} again, if not"
+            " compressed:"
+        )
     for row in bodies:
         yield f"{'':<13}{command('append')} {command_line(*_append_words(row))}"
 
@@ -518,8 +514,11 @@ def _append_words(row: Row) -> Iterator[object]:
     if topic is None or is_system_topic(topic):
         yield from ("--topic", "TOPIC")
     else:
-        yield from ("--topic", topic, "--queue", row["queue_id"])
-    for option, value in (("--tag", row["remains"]["tags"]), ("--uniq-key", row["uniq_key"])):
+        yield from ("--topic", topic)
+        if row["queue_id"] is not None:
+            yield from ("--queue", row["queue_id"])
+    tags = row["remains"]["tags"] if row["remains"] is not None else None
+    for option, value in (("--tag", tags), ("--uniq-key", row["uniq_key"])):
         if value:
             yield from (option, value)
     for key in row["keys"] or ():
@@ -529,21 +528,18 @@ def _append_words(row: Row) -> Iterator[object]:
 
 def _table_lines(rows: Sequence[Row], columns: Sequence[str], *, everything: bool) -> Iterator[str]:
     """Yield the table of lost records that can be read in part, and how many more there are."""
-    shown = first_rows(rows, LOST_SHOWN, everything=everything)
+    shown = _first_rows(rows, _LOST_SHOWN, everything=everything)
     yield from Output.table_lines(shown, columns, keeps_place=True)
     if len(rows) > len(shown):
         yield f"... and {len(rows) - len(shown)} more (--all shows all)"
 
 
-def _whole_lines(readable: Sequence[Row], save: str | None, *, everything: bool) -> Iterator[str]:
-    """Yield the lost records that can be read as a whole, and the command line that saves them."""
+def _whole_lines(readable: Sequence[Row], *, everything: bool) -> Iterator[str]:
+    """Yield the lost records that can be read as a whole."""
     what = counted(len(readable), "record")
     yield f"{'readable':<13}header and properties of {what}; status says what is damaged"
     rows = [row | {"keys": " ".join(row["keys"]), "status": " ".join(row["status"])} for row in readable]
     yield from _table_lines(rows, _READABLE_COLUMNS, everything=everything)
-    if save is not None:
-        yield f"{'save first':<13}{save} > damaged.jsonl"
-        yield f"{'':<13}damaged.jsonl is for you to read: rmqtool append refuses damaged messages"
 
 
 def _lost_by_topic(lost: Sequence[Row]) -> list[Row]:
@@ -630,7 +626,7 @@ def _change_lines(found: Row, *, everything: bool) -> Iterator[str]:
     yield f"changes      {', '.join(_changes(*what, count) for what, count in counts.items())}"
     rows = _changes_by_place(actions)
     columns = [name for name in _CHANGE_COLUMNS if name != "count" or any(row["count"] > 1 for row in rows)]
-    shown = first_rows(rows, _CHANGES_SHOWN, everything=everything)
+    shown = _first_rows(rows, _CHANGES_SHOWN, everything=everything)
     yield from Output.table_lines(shown, columns)
     if len(rows) > len(shown):
         yield f"... and {_change_sums(rows[len(shown) :])} (--all shows all)"

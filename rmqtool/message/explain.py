@@ -8,13 +8,13 @@ read, and the sentences in `Explanation.problems` say what is wrong with it.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from rmqtool import times
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import body, ledger, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 from rmqtool.formats.parts import Part
@@ -63,28 +63,69 @@ class ExplainedField:
 class Explanation:
     """The fields that could be read, in order, and sentences on what is wrong (none if sound).
 
-    `note` says what is shown if it is not what was requested.
+    `note` says what is shown if it is not what was requested. `body_length` is the size of the stored body
+    of a record, if it is known.
     """
 
     fields: tuple[ExplainedField, ...]
     problems: tuple[str, ...]
     note: str | None = None
+    body_length: int | None = None
+
+    def number(self, name: str) -> int | None:
+        """The value of a field that is a number; None if it could not be read."""
+        return next((int.from_bytes(field.data) for field in self.fields if field.name == name), None)
 
 
-def body_left(found: Explanation) -> bytes | None:
-    """What is left of the body of a record, its parts one after the other; None if nothing is.
+@dataclass(frozen=True, slots=True)
+class BodyLeft:
+    """What is left of a body. `text` says how many bytes, in which form, and whether that is all of it."""
 
-    A body that is whole is decompressed; of a part the stored bytes are returned.
+    data: bytes
+    text: str
+
+
+def body_left(found: Explanation, limit: int = body.BODY_LIMIT) -> BodyLeft | None:
+    """What is left of the body of a record, its parts one after the other; None if the record has no body.
+
+    A body that is whole is decompressed if it has at most `limit` bytes then; else the bytes are as stored.
     """
-    parts = [field.data for field in found.fields if field.name == "body"]
-    if not any(parts):
+    parts = [field for field in found.fields if field.name == "body"]
+    stored = b"".join(field.data for field in parts)
+    if not parts or not (stored or found.body_length == 0):
         return None
-    stored = b"".join(parts)
-    flags = next((int.from_bytes(field.data) for field in found.fields if field.name == "sys_flag"), 0)
+    flags = None if found.body_length is None else found.number("sys_flag")  # else of a lost header
+    if len(stored) != found.body_length or flags is None:
+        return BodyLeft(stored, _part_text(parts, found.body_length, flags))
+    crc = found.number("body_crc")
+    what = "the whole body"
+    if stored and crc is not None and message.masked_crc(stored) != crc:
+        what = "as many as the body had, but its CRC does not match"
     try:
-        return body.decompress(stored, flags)
-    except FormatError:  # damaged, or not all of it
-        return stored
+        plain = body.decompress(stored, flags, limit=limit)
+    except (FormatError, MissingCodecError) as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return BodyLeft(stored, f"{len(stored)} bytes, {what}, compressed as stored: {error.message}{hint}")
+    unpacked = f", decompressed from {len(stored)} bytes" if flags & message.COMPRESSED else ""
+    return BodyLeft(plain, f"{len(plain)} bytes, {what}{unpacked}")
+
+
+def _part_text(parts: Sequence[ExplainedField], length: int | None, flags: int | None) -> str:
+    """What `BodyLeft.text` says of stored bytes that are not all, or not known to be what was sent."""
+    count = sum(len(field.data) for field in parts)
+    text = f"{count} of {length} bytes of the body"
+    if length is None:
+        text = f"{count} bytes of the body; how many it had is unknown"
+    elif count == length:
+        text = f"{count} bytes, the whole body"
+    if len(parts) > 1:
+        places = ", ".join(f"{field.offset} to {field.offset + len(field.data)}" for field in parts)
+        text += f"; {len(parts)} parts, joined, from the physical offsets {places}"
+    if flags is None:
+        return f"{text}; as stored: whether they are compressed is unknown"
+    return (
+        f"{text}; compressed as stored: a part cannot be decompressed" if flags & message.COMPRESSED else text
+    )
 
 
 ROW_FIELDS = ("offset", "size", "field", "hex", "value", "text")
@@ -99,6 +140,7 @@ def explain_record(
     *,
     left: int | None = None,
     body_shown: int | None = BODY_SHOWN,
+    body_limit: int = body.BODY_LIMIT,
 ) -> Explanation:
     """Explains the commit log record, or the blank, at the start of `data`.
 
@@ -108,6 +150,7 @@ def explain_record(
         tz: zone of the times shown; None is the local zone.
         left: bytes from the start of `data` to the end of its file; None if `data` reaches that end.
         body_shown: bytes of the body that get rows of their own; None: all.
+        body_limit: most bytes of a decompressed body.
     """
     view = bytes(data)
     if len(view) >= 8 and int.from_bytes(view[4:8], signed=True) == message.BLANK_MAGIC:
@@ -116,9 +159,9 @@ def explain_record(
     fields, values, stopped = _read(message.RECORD, view, physical_offset, spell)
     fields += _cut_body(fields, values, view, physical_offset)
     problems = [] if stopped is None else [stopped]
-    problems += _record_problems(fields, values, physical_offset, complete=stopped is None)
+    problems += _record_problems(fields, values, physical_offset, body_limit, complete=stopped is None)
     parts = _with_parts(_with_crc(fields, values), stopped is None, body_shown)
-    return Explanation(tuple(parts), tuple(problems))
+    return Explanation(tuple(parts), tuple(problems), body_length=values.get("body_length"))
 
 
 def explain_remains(
@@ -215,7 +258,12 @@ def _explain_blank(data: bytes, physical_offset: int, left: int) -> Explanation:
 
 
 def _record_problems(
-    fields: list[ExplainedField], values: dict[str, Any], physical_offset: int, *, complete: bool
+    fields: list[ExplainedField],
+    values: dict[str, Any],
+    physical_offset: int,
+    body_limit: int,
+    *,
+    complete: bool,
 ) -> Iterator[str]:
     magic = values.get("magic")
     if magic is not None and magic not in message.VERSION_BY_MAGIC:
@@ -236,6 +284,12 @@ def _record_problems(
             yield "the record ends in zeros: keys, tags or other properties may be lost"
         elif not properties.sound(values["properties"]):
             yield "the property string cannot be read in full"
+        try:
+            body.decompress(values["body"], values["sys_flag"], limit=body_limit)
+        except MissingCodecError:
+            pass
+        except FormatError as error:
+            yield f"the body cannot be decompressed: {error.message}"
 
 
 def _with_crc(fields: list[ExplainedField], values: dict[str, Any]) -> list[ExplainedField]:

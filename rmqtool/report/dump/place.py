@@ -74,7 +74,10 @@ def _explain(
         start = physical_offset
     position = start - file.file_from_offset
     data = source.read(position, min(file.size - position, _EXPLAIN_LIMIT))
-    found = explain_record(data, start, form.tz, left=file.size - position, body_shown=_body_shown(form))
+    found = explain_record(
+        data, start, form.tz, left=file.size - position, body_shown=_body_shown(form),
+        body_limit=form.body_limit,
+    )  # fmt: skip
     if start == physical_offset:
         return found
     what = "record" if isinstance(event, StoredMessage) else "blank"
@@ -111,7 +114,8 @@ def _with_remains(
     data = source.read(place - file.file_from_offset, left.size)
     asked, is_whole = found.note, bool(found.fields) and found.fields[0].offset == place
     if is_whole:  # a wrong length inside of it does not reach into the next record
-        found = replace(explain_record(data, place, form.tz, body_shown=_body_shown(form)), note=asked)
+        found = explain_record(data, place, form.tz, body_shown=_body_shown(form), body_limit=form.body_limit)
+        found = replace(found, note=asked)
     if left.head is not None:  # the fields of the header are shown already
         return found
     more = list(explain_remains(data, place, left, body_shown=_body_shown(form)))
@@ -121,9 +125,10 @@ def _with_remains(
     what = f"the record at {place}" if is_known else f"a record after {place}"
     note = f"the header of {what} is lost or damaged; {how} ends at {place + left.size}"
     if not is_whole:
-        return Explanation(tuple(more), (note,))
+        return Explanation(tuple(more), (note,), body_length=left.body_length)
     fields = sorted((*of_header, *more), key=lambda field: field.offset)
-    return replace(found, fields=tuple(fields), note="; ".join(filter(None, (asked, note))))
+    notes = "; ".join(filter(None, (asked, note)))
+    return replace(found, fields=tuple(fields), note=notes, body_length=left.body_length)
 
 
 def _may_end(found: Explanation, physical_offset: int, place: int, left: Remains) -> bool:

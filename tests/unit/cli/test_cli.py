@@ -877,7 +877,7 @@ def test_the_verdict_of_recover_is_repeated_after_a_pager(cases: Library) -> Non
     output, _ = on_terminal(reads_all, "recover", str(cases.path("bad_cl03_body_crc")))
     text = " ".join(output.split())
     assert "rmqtool: verdict: Do not start the broker yet. A start of 5.4" in text and "lost already" in text
-    assert text.index("rmqtool: save first: rmqtool lookup") < text.index("rmqtool: nothing was changed;")
+    assert text.index("rmqtool: save first: rmqtool dump") < text.index("rmqtool: nothing was changed;")
     output, _ = on_terminal("cat", "recover", str(cases.path("bad_cl03_body_crc")))  # it pages nothing
     assert "verdict      Do not start" in output and "rmqtool: verdict" not in output
 

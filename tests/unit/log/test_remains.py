@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from rmqtool import NewMessage, Store
 from rmqtool.cli import main
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
+from rmqtool.formats.body import compress
 from rmqtool.log.remains import Remains, remains_of
 from rmqtool.write.store_writer import StoreWriter
+from tests.support.stores import Library
 
 PAGE = 4096
 HEAD = form.HEAD_SIZE_V4
@@ -150,11 +153,15 @@ def test_recover_shows_and_saves_it(
     assert row.split()[:7] == [str(place), "body", f"{count},", "properties", "T", "0", "1"]
     assert row.split()[-3:] == ["A", "k1", "U1"]
     (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
-    command, _, name = save.partition(" > ")
+    command, _, name = save.partition(" >> ")
     assert f" -o damaged-{place}.body " in command
-    assert name == f"damaged-{place}.json"
+    assert name == f"damaged-{place}.jsonl"  # >> keeps it if a second run refuses
     assert main(command.split()[1:]) == 1
-    fields = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    out_, err = capsys.readouterr()
+    assert f"damaged-{place}.body: {count} bytes of the body; how many it had is unknown; as stored: " in err
+    assert main(command.split()[1:]) == 4
+    assert capsys.readouterr().out == ""
+    fields = [json.loads(line) for line in out_.splitlines()]
     fields = fields[0] if isinstance(fields[0], list) else fields
     assert {"properties.UNIQ_KEY": "U1", "properties.TAGS": "A"}.items() <= {
         each["field"]: each["value"] for each in fields
@@ -163,7 +170,7 @@ def test_recover_shows_and_saves_it(
     assert len(set(names)) == len(names) and not any(name.startswith("body.") for name in names)
     body = bytes.fromhex(fields[names.index("body")]["hex"])
     assert body == BODY[-count:] == Path(f"damaged-{place}.body").read_bytes()
-    assert "After --apply, this stores it as a new message:" in out
+    assert "After --apply, this stores it again, if not compressed:" in out
     (line,) = [line.strip() for line in out.splitlines() if " --body-file " in line]
     assert line == (
         "rmqtool append store --topic T --queue 0 --tag A --uniq-key U1 --key k1"
@@ -275,3 +282,73 @@ def test_a_queue_whose_name_is_not_utf_8(store: Path, capsys: Capture) -> None:
     assert main(["dump", str(store), "--explain", str(place)]) == 1
     assert main(["verify", str(store)]) == 1
     assert "this is a bug" not in capsys.readouterr().err
+
+
+def explained(store: Path, place: int, file: Path, capsys: Capture, *more: str) -> tuple[int, str, bytes]:
+    """The exit code of dump --explain -o, its note on the body, and what is in the file."""
+    file.unlink(missing_ok=True)
+    code = main(["dump", str(store), "--explain", str(place), "-o", str(file), *more])
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if f"{file}: " in line]
+    return code, note.partition(f"{file}: ")[2], file.read_bytes()
+
+
+def test_dump_says_what_it_wrote_of_a_body(store: Path, tmp_path: Path, capsys: Capture) -> None:
+    """How many bytes, as stored or decompressed and why, and whether that is all; --body-limit counts."""
+    stored = compress(BODY, "zlib")
+    with StoreWriter.open(store) as writer:
+        place = writer.put(NewMessage("T", BODY, queue_id=0, compression="zlib")).physical_offset
+        empty = writer.put(NewMessage("T", b"", queue_id=0)).physical_offset
+    file = tmp_path / "body"
+    said = f"{len(BODY)} bytes, the whole body, decompressed from {len(stored)} bytes"
+    assert explained(store, place, file, capsys) == (0, said, BODY)
+    code, note, data = explained(store, place, file, capsys, "--body-limit", "100")
+    assert code == 1 and data == stored
+    assert note.startswith(f"{len(stored)} bytes, the whole body, compressed as stored: ")
+    assert "more than 100 bytes" in note
+    assert explained(store, empty, file, capsys) == (0, "0 bytes, the whole body", b"")
+    change(store, place + HEAD + 20, b"\xff\xff\xff")
+    code, note, data = explained(store, place, file, capsys)
+    assert code == 1 and len(data) == len(stored)
+    assert "its CRC does not match, compressed as stored: damaged zlib body" in note
+    os.truncate(store / "commitlog" / f"{0:020}", place + HEAD + 50)
+    said = f"50 of {len(stored)} bytes of the body; compressed as stored: a part cannot be decompressed"
+    assert explained(store, place, file, capsys)[:2] == (1, said)
+
+
+def test_dump_says_that_parts_of_a_body_are_joined(store: Path, tmp_path: Path, capsys: Capture) -> None:
+    place, _ = record_of(store)
+    change(store, place, bytes(HEAD - 10))
+    change(store, PAGE * 2, bytes(PAGE))
+    code, note, data = explained(store, place, tmp_path / "body", capsys)
+    assert code == 1 and len(data) < len(BODY) - PAGE + 1
+    assert "; 2 parts, joined, from the physical offsets " in note
+
+
+def test_dump_explains_what_has_no_body(store: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A queue unit, with a note instead of a file; - and an empty name are no files."""
+    words = ["dump", str(store), "--explain", "0", "-o"]
+    assert main([*words, str(tmp_path / "body"), "--what", "consumequeue", "--topic", "T"]) == 0
+    out, err = capsys.readouterr()
+    assert "tags_code" in out and "not written, because no byte of a body is here" in err
+    assert not (tmp_path / "body").exists()
+    assert main([*words, "-"]) == 2 and main([*words, ""]) == 2
+    assert "--output writes a file, not to standard output" in (err := capsys.readouterr().err)
+    assert "--output names no file" in err
+
+
+@pytest.mark.parametrize(
+    ("case", "place"), [("bad_cl06_foreign_record", 76607), ("bad_cl03_body_crc", 27362)]
+)
+def test_what_recover_says_to_save_can_be_saved(
+    case: str, place: int, cases: Library, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a record at a foreign offset, which no look-up by offset finds."""
+    monkeypatch.chdir(tmp_path)
+    main(["recover", str(cases.path(case)), "--format", "text"])
+    out = capsys.readouterr().out
+    (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
+    command, _, name = save.partition(" >> ")
+    assert name == f"damaged-{place}.jsonl"
+    assert main(shlex.split(command)[1:]) == 1
+    assert '"field":"topic"' in capsys.readouterr().out
+    assert Path(f"damaged-{place}.body").stat().st_size > 0

@@ -240,10 +240,10 @@ def test_whether_a_key_was_lost_can_be_seen_before_and_afterwards(
     root = store_copy("ok_497_clean")
     os.truncate(sorted((root / "commitlog").iterdir())[1], 600_000)
     _, out, _ = run(capsys, root)
-    (keys,) = [line[13:] for line in out.splitlines() if line.startswith("keys ")]
-    line, rest = keys.split(" before --apply: ")
-    line = line.removeprefix("To see whether a key belonged to a lost message, run ")
-    assert rest.endswith("most of them. After --apply, only the old index in the backup knows.")
+    (place,) = [number for number, line in enumerate(out.splitlines()) if line.startswith("keys ")]
+    said, line = out.splitlines()[place : place + 2]
+    assert said.endswith("most of them. After --apply, only the old index in the backup knows.")
+    line = line.removeprefix(" " * 13)  # of its own, to be copied
     assert main(shlex.split(line.replace("KEY", "plain"))[1:]) == 1
     assert "the index leads to offset 1701240, which has no sound record" in capsys.readouterr().err
     _, out, _ = run(capsys, root, "--apply", "--backup-dir", tmp_path / "backup")
@@ -385,8 +385,10 @@ def test_giving_up_sound_messages_needs_yes(
     assert "1 message is lost already (can be read in part)" in out
     (row,) = report(capsys, root)[1]["lost"]
     (save,) = [line[13:] for line in out.splitlines() if line.startswith("save first")]
-    words = shlex.split(save.removesuffix(" > damaged.jsonl"))
-    assert main(words[1:]) == 1 and words[-1] == "--json"
+    place = row["physical_offset"]
+    words = shlex.split(save.removesuffix(f" >> damaged-{place}.jsonl"))
+    assert words[3:] == ["--explain", str(place), "-o", f"damaged-{place}.body", "--json"]
+    assert main(["lookup", str(root), "--offset", str(place), "--json"]) == 1
     (found,) = map(json.loads, capsys.readouterr().out.splitlines())
     known = ("physical_offset", "topic", "queue_offset", "status", "keys", "uniq_key")
     assert {name: row[name] for name in known} == {name: found[name] for name in known}
