@@ -401,9 +401,12 @@ def _omissions_in_short(found: Examination) -> Iterator[str]:
         yield from _wrapped("looked at", "the whole store")
         return
     whats = [each.what.partition(":")[0] for each in found.omissions]
-    wrapped = list(_wrapped("unknown", "; ".join(whats)))
-    yield from wrapped[:2]
-    if len(wrapped) > 2:
+    for count in range(len(whats), 0, -1):  # whole phrases, as many as fit
+        wrapped = list(_wrapped("unknown", "; ".join(whats[:count])))
+        if len(wrapped) <= 2:
+            break
+    yield from wrapped
+    if count < len(whats):
         yield f"{'':<{_LABEL}}and more: rmqtool doctor --all shows it"
 
 

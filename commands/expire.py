@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _OFFSET = pattern(r"[0-9]{1,19}", re.ASCII)
+_DIGITS = pattern(r"[0-9]{20,}", re.ASCII)
 _PERCENT = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)(%?)", re.ASCII)
 
 Broker = Annotated[
@@ -247,6 +248,8 @@ def _options(
     offset = time_ms = None
     if before is not None and _OFFSET.fullmatch(before.strip()):
         offset = int(before)
+    elif before is not None and _DIGITS.fullmatch(before.strip()):
+        raise UsageError("--before: a physical offset has at most 19 digits")
     elif before is not None:
         time_ms = parse_time(before, zone, clock_ms)
     now_ms = clock_ms if at is None else parse_time(at, zone, clock_ms)

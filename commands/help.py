@@ -22,7 +22,15 @@ Name = Annotated[
 ]
 
 
-def help(context: typer.Context, name: Name = None) -> int:
+Codes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CODE]...", help="After problems: explain only these codes, as rmqtool problems does."
+    ),
+]
+
+
+def help(context: typer.Context, name: Name = None, codes: Codes = None) -> int:
     """Show the manual of a command or a topic.
 
     On a terminal the page opens in the program that PAGER names, by default less; elsewhere it is printed
@@ -39,6 +47,12 @@ def help(context: typer.Context, name: Name = None) -> int:
     wanted = name.lower()
     if wanted != pages.PROGRAM:
         wanted = wanted.removeprefix(f"{pages.PROGRAM}-")
+    if codes and wanted != "problems":
+        raise UsageError("help shows one page", hint="codes are for the page problems")
+    if codes:
+        from rmqtool.commands.problems import problems
+
+        return problems(codes=codes)
     if wanted not in known:
         wanted = ALIASES.get(wanted, wanted).replace("_", "-")
     if wanted not in known:

@@ -256,7 +256,9 @@ def lookup(
     selection = (selected := selected.but(limit=max_, grep=sought.grep)).selection(shown.tz)
     writer = shown.writer(grep=selection.grep)
     given = sought.given()
-    kind = _kind(given, store, selected.words(), shown.words({"tz"}))
+    kind = _kind(
+        given, store, selected.words(), shown.words({"tz"}), is_from_file=sought.keys_from is not None
+    )
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
@@ -282,16 +284,18 @@ def lookup(
 
 
 def _kind(
-    given: Mapping[str, object], store: options.StoreOptions, narrowed: Sequence[str], zone: Sequence[str]
-) -> str:
+    given: Mapping[str, object], store: options.StoreOptions, narrowed: Sequence[str], zone: Sequence[str],
+    *, is_from_file: bool,
+) -> str:  # fmt: skip
     """Return the one requested kind of look-up; tags next to another kind only narrow it.
 
     `narrowed` and `zone` are the words of the options that select messages, and of the zone of their times,
-    for a line that shows these messages.
+    for a line that shows these messages. `is_from_file` is whether keys are those of --keys-from.
     """
     kinds = [name for name, value in given.items() if value is not None and value != [] and name != "tag"]
     if len(kinds) > 1:
-        names = " and ".join(map(_spelled, kinds))
+        of_file = {"key": "--keys-from"} if is_from_file else {}
+        names = " and ".join(of_file.get(each, _spelled(each)) for each in kinds)
         raise UsageError(f"{names} exclude each other", hint="look up one kind of thing at a time")
     if not kinds and not given["tag"]:
         ways = (

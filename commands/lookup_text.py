@@ -294,7 +294,7 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
     else:
         text = f"no message with any of {len(terms)} {'values' if request.kind == 'any' else f'{what}s'}"
     if request.kind in ("offset", "queue_offset"):
-        scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
+        scanned = f"; searched {looked.scanned_bytes:,} bytes of log files"
         return text + scanned if looked.scanned_bytes else text
     if looked.without_log:
         return f"{text}: without a commit log it cannot be read; --explain shows what the index has"
@@ -310,7 +310,7 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
     if looked.excluded:
         seen.append(f"{looked.excluded} matches that other options exclude")
     if looked.scanned_bytes:
-        seen.append(f"{looked.scanned_bytes:,} bytes of the log")
+        seen.append(f"{looked.scanned_bytes:,} bytes of log files")
     if looked.batches:
         seen.append(counted(looked.batches, "batch record"))
     case = "; upper and lower case differ" if any(term.swapcase() != term for term in terms) else ""

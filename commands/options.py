@@ -70,10 +70,14 @@ def parse_broker(text: str) -> str:
 def parse_store(text: str) -> Path:
     """Return the path for STORE, on this machine or at a URL. Nothing connects to the URL yet.
 
-    Raises UsageError for a URL that cannot be that of a store.
+    Raises UsageError for a URL that cannot be that of a store, and for an empty name.
     """
     from rmqtool.storage.locate import located
 
+    if not text:
+        raise UsageError(
+            "the name of the store is empty", hint="is a variable not set? The current folder is ."
+        )
     return located(text)
 
 

@@ -154,7 +154,9 @@ def _head(found: Row) -> Iterator[str]:
         parts.append(f"{counted(given_up, 'sound message')} given up")
     if torn:
         parts.append(f"{counted(torn, 'message')} with a whole body given up")
-    yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
+    needs = f"up to {format_size(found['needed_bytes'])} of free space"
+    parts[-1] += f"; --apply needs {needs}, {format_size(found['backup_bytes'])} of it for the backup"
+    yield f"{'plan':<13}{', '.join(parts)}"
 
 
 def _lost_in_short(found: Row, lost: int) -> str:

@@ -591,7 +591,8 @@ def _without_files(queues: Mapping[str, Sequence[str]], recover: str) -> Iterato
     yield (
         f"The lag of {listed([*names[:_GROUPS_NAMED], *more])} is unknown: {have}"
         f" {'has' if len(lost) == 1 else 'have'} no files; {recover} shows how to build"
-        f" {'it' if len(lost) == 1 else 'them'} from the log."
+        f" {'it' if len(lost) == 1 else 'them'} from the log. A queue of which the log has no message is"
+        " only in consumerOffset.json."
     )
 
 

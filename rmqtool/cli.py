@@ -281,7 +281,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else PROGRAM
-        message = _out_of_range(error) or error.format_message()
+        message = _out_of_range(error) or error.format_message().replace("\n\t", " ")
         hint = f"see '{path} --help'"
         from rmqtool.commands.other_words import instead
 

@@ -70,7 +70,7 @@ def sections(store: Store, last: int, *, queues: bool, index: bool) -> Iterator[
     if not log.files:
         return
     try:
-        end = log.end_offset()
+        end = store.end_offset()  # by the queues: the log may be damaged before it
     except UnreadableError as error:
         store.note_failure(error)
         end = log.files[-1].end

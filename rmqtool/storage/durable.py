@@ -318,18 +318,26 @@ def check_replaceable(path: Path, option: str = "--output") -> None:
 def replace_file(path: Path, data: Data) -> None:
     """Replace a file that is not part of a store so that at every moment the old or the new one is complete.
 
+    Missing folders above it are made.
+
     Raises:
         RefusedError: see `check_replaceable`.
         UnwritableError: the file is then as it was.
     """
     check_replaceable(path)
+    if not path.parent.is_dir():
+        make_folder(path.parent, own=True)
     new = path.with_name(f".rmqtool-{os.urandom(8).hex()}.new")
-    write_new(new, data, like=path, own=True)
     try:
-        rename(new, path)
-    except BaseException:
-        with suppress(UnwritableError):  # the first failure is the one to report
-            remove(new)
+        write_new(new, data, like=path, own=True)
+        try:
+            rename(new, path)
+        except BaseException:
+            with suppress(UnwritableError):  # the first failure is the one to report
+                remove(new)
+            raise
+    except UnwritableError as error:
+        error.path = path  # not the name of the draft, which nobody knows
         raise
 
 

@@ -15,6 +15,7 @@ from rmqtool.storage.open_files import opened
 LARGEST = 1 << 63
 """Larger than any number of bytes and any time."""
 _JSON_BYTES = 64 << 20
+_TOO_DEEP = "the JSON is nested too deeply"
 T = TypeVar("T")
 
 
@@ -77,7 +78,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         document = json.loads(content)
-    except (ValueError, RecursionError, MemoryError) as error:
+    except RecursionError as error:
+        raise InputError(_TOO_DEEP, path=path) from error
+    except (ValueError, MemoryError) as error:
         raise InputError(f"this is not JSON: {error}", path=path) from error
     if not isinstance(document, dict):
         raise InputError("this is not a JSON object", path=path)
@@ -91,5 +94,7 @@ def convert(document: Any, kind: type[T], path: Path) -> T:
     try:
         return msgspec.convert(document, kind)
     # A text with a lone surrogate, where a number or the name of a field stands, raises UnicodeEncodeError.
-    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise InputError(_TOO_DEEP, path=path) from error
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InputError(f"cannot be parsed: {error}", path=path) from error

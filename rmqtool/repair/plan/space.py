@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
-from rmqtool.repair.plan.action import Action
+from rmqtool.repair.plan.action import Action, Plan
 from rmqtool.repair.plan.backup import Manifest
 from rmqtool.repair.plan.changes import data_bytes
 from rmqtool.repair.plan.paths import Places
@@ -74,6 +74,13 @@ def needed(
                 total += disk_bytes(place.stat())
         needs[above(backup)] = needs.get(above(backup), 0) + total
     return needs
+
+
+def most_needed(plan: Plan) -> int:
+    """Most bytes that `needed` asks for: those of a run whose backup cannot rename any file."""
+    made = [action.data_bytes for action in plan.actions if action.kind in ("create", "replace")]
+    kept = len({action.path for action in plan.actions}) * _ENTRY_BYTES + _SLACK + plan.backup_bytes
+    return _SLACK + sum(made) + len(made) * _ENTRY_BYTES + (kept if plan.keep else 0)
 
 
 def check_room(needs: dict[Path, int], backup: Path | None) -> None:

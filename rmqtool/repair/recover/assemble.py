@@ -23,7 +23,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import BY_CODE, Finding, leaves_ledger
 from rmqtool.read.lost_config import is_folder_lost
 from rmqtool.read.store import Store
-from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
+from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint, space
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.lost import delayed_originals, lost_rows
 from rmqtool.repair.recover.offsets import delay_loss, offset_actions
@@ -204,6 +204,7 @@ class Recovery:
             **self.plan.summary,
             "warnings": [*self.plan.summary["warnings"], *filter(None, (self.unpredicted,))],
             "backup_bytes": self.plan.backup_bytes,
+            "needed_bytes": space.most_needed(self.plan),
             "refusals": [refusal.row() for refusal in self.refusals],
             "actions": rows,
             "applied": None,

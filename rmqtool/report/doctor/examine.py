@@ -197,6 +197,8 @@ def _log(
     passes = ["log", "config"]
     if size < total:
         what = f"the older {format_size(total - size)} of the commit log's {format_size(total)}"
+        if not size:
+            what = f"the records of the commit log ({format_size(total)})"
         _omit(found, what)
     else:
         passes.append("checkpoint")

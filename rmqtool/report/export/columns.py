@@ -48,10 +48,10 @@ def check_columns(names: Sequence[str]) -> None:
             near = get_close_matches(name, COLUMNS, n=1)
             raise UsageError(
                 f"there is no column {name!r}",
-                hint=f"did you mean {near[0]}?" if near else "--columns help lists them",
+                hint=f"did you mean {near[0]}?" if near else "help instead of names lists them",
             )
     if len(set(names)) < len(names) or not names:
-        raise UsageError("--columns names a column twice" if names else "--columns names no column")
+        raise UsageError("a column is named twice" if names else "no column is named")
 
 
 @dataclass(frozen=True)

@@ -272,4 +272,4 @@ def _check(
     if spreadsheet and format != "csv":
         raise UsageError("--spreadsheet is for CSV")
     if format == "records" and columns is not None:
-        raise UsageError("records byte for byte have no columns", hint="name another format, or no --columns")
+        raise UsageError("records byte for byte have no columns", hint="name another format, or no columns")

@@ -82,3 +82,13 @@ def test_a_checkpoint_that_is_behind_is_normal_after_append(capsys: pytest.Captu
     """Only the page on recovery said that it does no harm."""
     assert main(["problems", "CP07"]) == EXIT_OK
     assert "normal after an append of older messages" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_page_of_help_takes_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """And shows the same as the command; another page refuses them."""
+    assert main(["problems", "CF03"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert main(["help", "problems", "CF03"]) == EXIT_OK
+    assert capsys.readouterr().out == shown
+    assert main(["help", "dump", "CF03"]) == EXIT_USAGE
+    assert "help shows one page" in capsys.readouterr().err

@@ -1002,7 +1002,7 @@ def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
     lost = {**row, "lag_messages_max": None, "lag_messages_min": 0, "lost_queues": ["a/b/0", "a/b/1"]}
     assert of_lag([lost]) == [
         "The lag of g is unknown: queue 0 of a/b and 1 more queue have no files; rmqtool recover shows how to"
-        " build them from the log."
+        " build them from the log. A queue of which the log has no message is only in consumerOffset.json."
     ]
     assert of_lag([row, {**row, "group": "h", "lag_messages_max": 0}]) == [
         "1 of 2 groups lags: g by 3 messages; the oldest was stored then."

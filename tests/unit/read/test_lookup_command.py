@@ -309,7 +309,7 @@ def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Loo
     always = lookup(store, *place, mine[0].queue_offset, "--scan", "always")
     assert (always.code, len(always.rows)) == (0, 1)
     beyond = lookup(store, *place, 1 << 40)
-    assert beyond.code == 1 and "bytes of the log" in beyond.err
+    assert beyond.code == 1 and "bytes of log files" in beyond.err
 
 
 def test_a_damaged_queue_of_a_store_that_was_closed_cleanly(
@@ -333,7 +333,7 @@ def test_a_damaged_queue_of_a_store_that_was_closed_cleanly(
         assert not never.rows and "not searched: the log" in never.err
     for topic, queue in (("Nope", 0), ("pubOrder", 77)):
         told = lookup(store, "--topic", topic, "--queue", queue, "--queue-offset", 1)
-        assert told.code == 1 and "bytes of the log" not in told.err
+        assert told.code == 1 and "bytes of log files" not in told.err
 
 
 def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Lookup) -> None:
@@ -342,8 +342,8 @@ def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Looku
     first = write_whole(store, [*keyed(4), *keyed(40, queues=3)])[0]
     place = ("--topic", first.topic, "--queue", first.queue_id, "--queue-offset", 1 << 40)
     told = lookup(store, *place)
-    assert told.code == 1 and "bytes of the log" not in told.err
-    assert "bytes of the log" in lookup(store, *place, "--scan", "always").err
+    assert told.code == 1 and "bytes of log files" not in told.err
+    assert "bytes of log files" in lookup(store, *place, "--scan", "always").err
 
 
 def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:

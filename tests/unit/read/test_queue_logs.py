@@ -779,6 +779,6 @@ def test_a_lookup_counts_the_bytes_of_segments(scan: str, cases: Library, capfd:
     folder = cases.path(TIERED) / "tiered"
     assert main(["lookup", str(folder), "--key", "nothing", "--scan", scan]) == EXIT_FINDINGS
     error = capfd.readouterr().err
-    searched = re.search(r"([\d,]+) bytes of the log", error)
+    searched = re.search(r"([\d,]+) bytes of log files", error)
     assert searched is not None and int(searched[1].replace(",", "")) < 30_000
     assert "4 GiB" not in error and "expired" not in error

@@ -159,6 +159,12 @@ class TestPlanFile:
             read_plan(tmp_path / "plan.json", "recover")
         assert caught.value.path == tmp_path / "plan.json"
 
+    def test_one_that_is_nested_too_deeply(self, tmp_path: Path) -> None:
+        path = tmp_path / "plan.json"
+        path.write_bytes(b"[" * 200_000)
+        with pytest.raises(InputError, match="nested too deeply"):
+            read_plan(path, "recover")
+
     def test_no_file_and_a_huge_one(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no such file"):
             read_plan(tmp_path / "gone", "recover")

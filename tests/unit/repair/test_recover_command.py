@@ -464,7 +464,8 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
     found = with_times(
         {
             "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
-            "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
+            "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1,
+            "needed_bytes": 2, "queues": [],
             "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r",
                          "problem": "CL03"}],
             "warnings": [f"w. {how}; x", f"v. {how}; y"], "guessed_sizes": [], "replica": ["x"],
@@ -718,3 +719,21 @@ def test_lost_messages_of_a_file_that_was_cut(
     assert ranges == {queue: sorted(each) for queue, each in numbers.items()}
     shutil.rmtree(root / "consumequeue/pubTopicOne")  # a queue that does not say what it had there
     assert any(not row["count"] for row in report(capsys, root)[1]["lost"])
+
+
+@pytest.mark.parametrize("case", ["bad_cl06_foreign_record", "gap_cl02_zero_hole", "gap_cq13_queue_missing"])
+def test_the_plan_says_how_much_space_apply_needs(
+    case: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least as much as --apply asks for, with a backup on the same file system."""
+    from rmqtool.repair.plan import space
+
+    root = store_copy(case)
+    _, found = report(capsys, root)
+    asked: list[int] = []
+    check = space.check_room
+    monkeypatch.setattr(
+        space, "check_room", lambda needs, *more: (asked.append(sum(needs.values())), check(needs, *more))
+    )
+    assert run(capsys, root, "--apply")[0] == 0
+    assert asked and max(asked) <= found["needed_bytes"] < max(asked) + found["backup_bytes"] + (1 << 20)

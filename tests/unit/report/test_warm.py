@@ -71,6 +71,13 @@ def test_the_newest_bytes_of_the_log_are_chosen(made: Path, last: int) -> None:
         assert sum(high - low for low, high in ranges) == min(last, end)
 
 
+def test_the_newest_bytes_are_beyond_damage(cases: Library) -> None:
+    """A hole ends the log for a scan; the units of the queues lead to the records after it."""
+    root = cases.path("gap_cl02_zero_hole")
+    (part,) = chosen(root, 1000)
+    assert (part.start, part.stop) == (174265 - 1000, 174265)
+
+
 def test_the_units_of_the_chosen_messages_come_first(made: Path) -> None:
     """Exactly those that point at or after the start."""
     last = 3_000_000

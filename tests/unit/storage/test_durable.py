@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool.errors import UnwritableError
 from rmqtool.storage import durable as disk
-from tests.support.hard_limits import ROOT, open_files, reachable, refused
+from tests.support.hard_limits import ROOT, open_files, reachable, refused, size_limit
 from tests.support.ordinary_user import NOBODY, as_nobody
 
 __all__ = ["reachable"]
@@ -369,3 +369,13 @@ class TestPermission:
 
         as_nobody(action)
         assert [(path.name, path.read_bytes()) for path in closed.iterdir()] == [("file", b"1")]
+
+
+def test_a_file_that_is_replaced_gets_its_folder(tmp_path: Path) -> None:
+    """As every output does; an error names the file, not its draft."""
+    disk.replace_file(tmp_path / "new" / "deep" / "file", b"1")
+    assert (tmp_path / "new" / "deep" / "file").read_bytes() == b"1"
+    path = tmp_path / "large"
+    with size_limit(PAGE):
+        refused(lambda: disk.replace_file(path, bytes(2 * PAGE)), path, errno.EFBIG)
+    assert not path.exists()
