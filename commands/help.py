@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqtool.commands import ALIASES, other_words, pages
+from rmqtool.commands.problems import Codes, problems
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE
@@ -22,19 +23,12 @@ Name = Annotated[
 ]
 
 
-Codes = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[CODE]...", help="After problems: explain only these codes, as rmqtool problems does."
-    ),
-]
-
-
 def help(context: typer.Context, name: Name = None, codes: Codes = None) -> int:
     """Show the manual of a command or a topic.
 
     On a terminal the page opens in the program that PAGER names, by default less; elsewhere it is printed
-    as plain text. The pages are the man pages of rmqtool, which need not be installed.
+    as plain text. The pages are the man pages of rmqtool, which need not be installed. Codes after the topic
+    problems are explained as by rmqtool problems.
 
     Exits with 0, or with 2 if no page has that name.
     """
@@ -50,8 +44,6 @@ def help(context: typer.Context, name: Name = None, codes: Codes = None) -> int:
     if codes and wanted != "problems":
         raise UsageError("help shows one page", hint="codes are for the page problems")
     if codes:
-        from rmqtool.commands.problems import problems
-
         return problems(codes=codes)
     if wanted not in known:
         wanted = ALIASES.get(wanted, wanted).replace("_", "-")

@@ -212,7 +212,7 @@ def test_recover_names_a_message_whose_properties_end_in_zeros(torn_copy: Path, 
     shutil.rmtree(torn_copy / "consumequeue")  # only gaps between messages show lost ones from now on
     _, out, _ = run(capfd, "recover", torn_copy)
     assert "lost already at least " in out and "; at least " in verdict(out)
-    assert lines[at + 22].startswith("keys  ") and not lines[at + 23]
+    assert lines[at + 22].startswith("keys  ") and not lines[at + 24]
     assert "fill 1 range in commitlog" in out and "replace 1 file in index" in out
 
 
