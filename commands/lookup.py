@@ -28,6 +28,7 @@ from rmqtool.commands.lookup_text import (
     nothing_text,
     queue_texts,
     scan_text,
+    shortened,
     unseen_text,
     with_hash,
 )
@@ -711,7 +712,9 @@ class _Task:
         if len(request.names) == 1 and " " in request.names[0]:
             from re import escape
 
-            line = self.command("dump", "--grep", escape(request.names[0]).replace("\\ ", " "))
+            name = request.names[0]
+            pattern = "TEXT" if shortened(name) != name else escape(name).replace("\\ ", " ")
+            line = self.command("dump", "--grep", pattern)
             self.writer.note(f"rmqtool: a key has no spaces; to search bodies: {line}")
 
     def _unread(self, *, queues: Selection | None = None) -> int:

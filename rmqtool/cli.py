@@ -266,6 +266,7 @@ def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
 
 _UNITS = {"SECONDS": "second", "HOURS": "hour"}
 """What a number means, by the metavar of its option."""
+_MESSAGE_MAX = 1000  # characters of an error of a command line
 _NO_THREAD = "can't start new thread"
 """What Python says where the system starts none."""
 _NOT_MAPPED = "failed to map segment"
@@ -288,6 +289,8 @@ def _report(error: Exception) -> int:
         if other := instead(path.rpartition(" ")[2], message.partition("(")[0]):
             hint = other
             message = message.partition(" Did you mean")[0].partition(" (Possible options")[0]
+        if len(message) > _MESSAGE_MAX:  # it repeats a value
+            message = f"{message[:_MESSAGE_MAX]}... ({len(message)} characters)"
         _print_lines(message, hint)
         return EXIT_USAGE
     limit = "ulimit -v, MemoryMax of a service, memory of a container"

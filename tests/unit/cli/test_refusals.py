@@ -45,3 +45,10 @@ def test_doctor_cuts_no_phrase_of_what_it_did_not_look_at() -> None:
     text = " ".join(line.strip() for line in lines).removeprefix("unknown").strip()
     assert len(lines) <= 2 and text.split("; ") == whats[: text.count(";") + 1]
     assert more.strip().startswith("and more: ")
+
+
+@pytest.mark.parametrize("words", [["k" * 100_000 + " "], ["--offset", "k" * 100_000]])
+def test_a_long_value_is_not_repeated_in_full(words: list[str], cases: Library, capsys: Capture) -> None:
+    """Neither in what was not found, nor in a command line, nor in an error."""
+    assert main(["lookup", str(cases.path("ok_540_small_ipv6")), *words]) != 0
+    assert len(capsys.readouterr().err) < 3000
