@@ -52,3 +52,10 @@ def test_a_long_value_is_not_repeated_in_full(words: list[str], cases: Library, 
     """Neither in what was not found, nor in a command line, nor in an error."""
     assert main(["lookup", str(cases.path("ok_540_small_ipv6")), *words]) != 0
     assert len(capsys.readouterr().err) < 3000
+
+
+def test_doctor_says_that_it_read_nothing_of_the_log(cases: Library, capsys: Capture) -> None:
+    """Not that it left out the older part, which is all of it."""
+    main(["doctor", str(cases.path("ok_540_clean")), "--read-limit", "1", "--all"])
+    out = capsys.readouterr().out
+    assert "the older" not in out and "the records of the commit log (" in out
