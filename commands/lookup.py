@@ -42,8 +42,6 @@ from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     FormatError,
-    InputError,
-    UnreadableError,
     UsageError,
     worst_exit_code,
 )
@@ -66,9 +64,6 @@ if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
     from rmqtool.terminal import ProgressBar
-
-
-_KEYS_MAX_BYTES = 1 << 30  # of --keys-from
 
 
 Max = Annotated[
@@ -203,9 +198,9 @@ class LookupOptions(Group):
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the search terms by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
+        """Return the search terms by kind. Reads the keys of --keys-from; raises as `options.keys_from`."""
         has_keys = self.key or self.keys_from is not None
-        keys = [*(self.key or ()), *(_keys_from(self.keys_from) if self.keys_from is not None else ())]
+        keys = [*(self.key or ()), *(options.keys_from(self.keys_from) if self.keys_from is not None else ())]
         return {
             "any": self.values, "key": keys if has_keys else None, "uniq_key": self.uniq_key,
             "msg_id": self.msg_id, "offset": self.offset, "queue_offset": self.queue_offset,
@@ -345,31 +340,6 @@ def _is_one_name(topics: object) -> bool:
 
     names = list(topics)  # type: ignore[call-overload]
     return len(names) == 1 and not is_glob(names[0])
-
-
-def _keys_from(source: str) -> list[str]:
-    """Return the keys in a file, or on standard input for `-`: one on each line, without empty lines."""
-    import sys
-
-    from rmqtool.formats.java import java_utf8_decode
-
-    try:
-        if source == "-":
-            if sys.stdin is None:
-                raise InputError("standard input is closed")
-            data = sys.stdin.buffer.read(_KEYS_MAX_BYTES + 1)
-        else:
-            with open(source, "rb") as file:  # noqa: PTH123
-                data = file.read(_KEYS_MAX_BYTES + 1)
-    except OSError as error:
-        raise UnreadableError(f"cannot read: {error.strerror}", path=source) from error
-    if len(data) > _KEYS_MAX_BYTES:
-        raise UsageError(f"--keys-from takes at most {_KEYS_MAX_BYTES} bytes")
-    # Keys have no spaces: they are what separates them in a message.
-    found = [key for line in java_utf8_decode(data).split("\n") if (key := line.strip(" \t\r"))]
-    if not found:
-        raise UsageError("--keys-from: the input has no key", hint="give one key per line")
-    return found
 
 
 class _Task:

@@ -7,6 +7,7 @@ option names its own metavar: the man pages must not change with Typer.
 # Without `from __future__ import annotations`: the annotations of the fields are compiled with the module.
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from typer.models import ArgumentInfo
 from rmqtool import compile_notice, sizes
 from rmqtool.command_line import command_line
 from rmqtool.commands.groups import Group, marks
-from rmqtool.errors import FormatError, UsageError
+from rmqtool.errors import FormatError, InputError, UnreadableError, UsageError
 from rmqtool.formats.versions import BROKERS, METAVAR, Broker
 from rmqtool.output import Output
 from rmqtool.terminal import print_error
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LOCAL_COPY = "LOCAL_COPY"  # in a command line for a store that has to be copied first
 COUNT_MAX = (1 << 63) - 1
 """The largest --limit: islice and arrow cannot count further."""
+_KEYS_MAX_BYTES = 1 << 30  # of --keys-from
 
 Value = TypeVar("Value")
 
@@ -725,3 +727,32 @@ def local_file(text: str, option: str) -> Path:
     if text == "-":
         raise UsageError(f"{option} writes a file, not to standard output", hint="a file of this name: ./-")
     return path
+
+
+def keys_from(source: str) -> list[str]:
+    """Return the keys in a file, or on standard input for `-`: one on each line, without empty lines.
+
+    Raises:
+        UnreadableError: it cannot be read.
+        InputError: standard input is closed.
+        UsageError: it has no key, or too many bytes.
+    """
+    from rmqtool.formats.java import java_utf8_decode
+
+    try:
+        if source == "-":
+            if sys.stdin is None:
+                raise InputError("standard input is closed")
+            data = sys.stdin.buffer.read(_KEYS_MAX_BYTES + 1)
+        else:
+            with open(source, "rb") as file:  # noqa: PTH123
+                data = file.read(_KEYS_MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=source) from error
+    if len(data) > _KEYS_MAX_BYTES:
+        raise UsageError(f"--keys-from takes at most {_KEYS_MAX_BYTES} bytes")
+    # Keys have no spaces: they are what separates them in a message.
+    found = [key for line in java_utf8_decode(data).split("\n") if (key := line.strip(" \t\r"))]
+    if not found:
+        raise UsageError("--keys-from: the input has no key", hint="give one key per line")
+    return found
