@@ -170,7 +170,7 @@ def _guessed_sentence(folders: Sequence[str], *, is_applied: bool) -> Iterator[s
 
 _COSTS = {
     "CF03": "Topics that topics.json lacks are served to nobody until they are created again (CF03).",
-    MESSAGES_HIDDEN: f"The settings of topics.json hide messages from consumers ({MESSAGES_HIDDEN}).",
+    MESSAGES_HIDDEN: "topics.json hides messages from consumers that have not read them (CF15).",
     "deletes_unread": "A broker that runs deletes messages that are still needed (fileReservedTime).",
 }
 """What a start costs although it loses no message, by the code of what was found."""

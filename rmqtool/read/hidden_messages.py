@@ -13,7 +13,7 @@ AbstractSendMessageProcessor#consumerSendMsgBack; spec 05, decision order of PUL
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rmqtool.errors import InputError
@@ -54,9 +54,9 @@ class HiddenQueues:
 
     topic: str
     config: TopicConfig
-    queues: list[int] = field(default_factory=list)
-    messages: int = 0
-    unread: dict[str, int] = field(default_factory=dict)
+    queues: list[int]
+    messages: int
+    unread: dict[str, int]
 
     def row(self) -> dict[str, Any]:
         """As JSON."""
@@ -92,7 +92,7 @@ def hidden_messages(layout: StoreLayout, queues: Iterable[Key], range_of: RangeO
 def hidden_queues(layout: StoreLayout, queues: Iterable[Key], range_of: RangeOf) -> list[HiddenQueues]:
     """The topics with hidden messages, those with the most first."""
     topics = _topics(layout)
-    found: dict[str, HiddenQueues] = {}
+    found: dict[str, list[tuple[int, int, dict[str, int]]]] = {}
     committed: dict[str, dict[str, dict[int, int]]] = {}
     for (topic, group), offsets in (_offsets(layout) if topics else {}).items():
         committed.setdefault(topic, {})[group] = offsets
@@ -110,14 +110,21 @@ def hidden_queues(layout: StoreLayout, queues: Iterable[Key], range_of: RangeOf)
         }
         if low >= high or (readers and not any(readers.values())):
             continue
-        before = found.get(topic, HiddenQueues(topic, config))
-        unread = before.unread | {
-            group: before.unread.get(group, 0) + count for group, count in readers.items() if count
-        }
-        found[topic] = replace(
-            before, queues=[*before.queues, queue_id], messages=before.messages + high - low, unread=unread
-        )
-    return sorted(found.values(), key=lambda each: (-each.messages, each.topic))
+        found.setdefault(topic, []).append((queue_id, high - low, readers))
+    hidden = [_of_topic(topic, topics[topic], of_queues) for topic, of_queues in found.items()]
+    return sorted(hidden, key=lambda each: (-each.messages, each.topic))
+
+
+def _of_topic(
+    topic: str, config: TopicConfig, queues: Sequence[tuple[int, int, dict[str, int]]]
+) -> HiddenQueues:
+    """The sum over queues: (id, messages, by group how many of these it has not read)."""
+    unread: dict[str, int] = {}
+    for _, _, readers in queues:
+        for group, count in readers.items():
+            if count:
+                unread[group] = unread.get(group, 0) + count
+    return HiddenQueues(topic, config, [each[0] for each in queues], sum(each[1] for each in queues), unread)
 
 
 def queues_to_read(hidden: Iterable[HiddenQueues]) -> dict[str, int]:
