@@ -33,7 +33,7 @@ _POLL_SHARE = 10  # a look that takes long is made seldom: it may take a tenth o
 _DUE_S = 0.1
 _HOUSEKEEPING_S = 1.0
 _SAVE_S = 5.0
-_ARRIVING_BYTES = 64 << 10  # read at once
+_ARRIVING_BYTES = 256 << 10  # read at once
 VIP_DISTANCE = 2
 """So far below its port a broker listens too."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import struct
@@ -55,8 +56,9 @@ def spoken(port: int, data: bytes) -> bytes:
             plain.shutdown(socket.SHUT_WR)
             while piece := plain.recv(PAGE):
                 found += piece
-        except (ConnectionResetError, BrokenPipeError):
-            pass
+        except OSError as error:  # the server has closed it, maybe before everything was sent
+            if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
+                raise
         return found
 
 
