@@ -639,22 +639,22 @@ class _Task:
     @contextmanager
     def _going_on(self) -> Iterator[None]:
         """Add to an error, and to an interrupt, how to continue after the rows that are stored."""
-        from rmqtool.write.ingest.rows import RowError
         from rmqtool.write.state import begun
 
         try:
             yield
         except (RmqtoolError, KeyboardInterrupt) as error:
-            if last := self._last_row():
-                rows, is_of_row = f"the rows up to number {last} are", False
-                if isinstance(error, RowError) and error.row is not None:
-                    rows, last, is_of_row = "the rows before it are", error.row - 1, True
+            last, of_row = self._last_row(), getattr(error, "row", None)
+            if last or (of_row is not None and self._options.skip_rows):
+                rows, then, more = f"the rows up to number {last} are", "; then ", ""
+                if of_row is not None:
+                    rows, last, then = "the rows before it are", of_row - 1, "; "
+                    more = ", and --on-error skip as well to leave it out"
                 new = ", without --create" if self._options.create else ""
-                rest = f"{rows} stored; continue with --skip-rows {last}{new}"
+                rest = f"{rows} stored; continue with --skip-rows {last}{new}{more}"
                 if isinstance(error, KeyboardInterrupt):
                     error.add_note(rest)
                 else:
-                    then = "; " if is_of_row else "; then "
                     error.hint = rest if error.hint is None else f"{error.hint}{then}{rest}"
             elif last == 0 and self._options.create and isinstance(error, UnwritableError):
                 error.hint = begun(self._store.store)

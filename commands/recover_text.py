@@ -499,7 +499,7 @@ def _save_lines(readable: Sequence[Row], command: Callable[[str], str], *, every
         yield f"{'save first':<13}{line}"
     if len(readable) > len(saved):
         yield f"{'':<13}and so on with the other offsets"
-    bodies = [row for row in saved if row["remains"] is None or row["remains"]["body_bytes"]]
+    bodies = [row for row in saved if _may_be_whole(row["remains"])]
     if bodies:
         it = "this stores it" if len(bodies) == 1 else "these store them"
         yield (
@@ -508,6 +508,11 @@ def _save_lines(readable: Sequence[Row], command: Callable[[str], str], *, every
         )
     for row in bodies:
         yield f"{'':<13}{command('append')} {command_line(*_append_words(row))}"
+
+
+def _may_be_whole(left: Row | None) -> bool:
+    """Return whether all of a body may be left: of the whole record, or as far as its length is known."""
+    return left is None or (left["body_bytes"] > 0 and left["body_length"] in (None, left["body_bytes"]))
 
 
 def _append_words(row: Row) -> Iterator[object]:

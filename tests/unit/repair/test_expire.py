@@ -568,7 +568,8 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     size = format_size(found["totals"]["freed_bytes"])
     assert code == 1
     assert note == (
-        f"rmqtool: 5 files, {size} would be deleted; to copy them to DIR and then delete them"
+        f"rmqtool: 5 files, {size} would be deleted; --apply is refused without --force: rmqtool help"
+        " recovery shows how to keep what is needed; to delete them all the same, with a copy in DIR"
         " (DIR on another disk; without --archive they are lost):"
         f" rmqtool expire {root} --at {now} --tz UTC --archive DIR --apply --force\n"
     )
@@ -1019,7 +1020,7 @@ def test_plan_with_an_archive(
     code, found, note = run(root, "--at", now, "--archive", archive)
     assert code == 1 and found["archive"] == str(archive) and found["manifest"] is None
     line = f"rmqtool expire {root} --at {now} --tz UTC --archive {archive} --apply --force"
-    assert note.endswith(f"; to copy them to {archive} and then delete them: {line}\n")
+    assert note.endswith(f"; to delete them all the same, with a copy in {archive}: {line}\n")
     assert not archive.exists()
     main(["expire", str(root), "--at", str(now), "--archive", str(archive)])
     assert f"on the disk, would first be copied to {archive}\n" in capsys.readouterr().out

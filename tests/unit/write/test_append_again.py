@@ -75,6 +75,8 @@ def test_an_input_is_continued_after_a_bad_row(
     assert wrong.code == 3 and f"row {number}, body: " in wrong.err
     assert f"the rows before it are stored; continue with --skip-rows {number - 1}" in wrong.err
     assert bodies(store) == ["first", "order 0", "order 1", "order 2"]
+    again = append(store, "--input", tmp_path / f"in.{ending}", "--show", show, "--skip-rows", number - 1)
+    assert f"continue with --skip-rows {number - 1}, and --on-error skip as well" in again.err
     rows[3] = {"topic": "Orders", "body": "mended"}
     path = written(tmp_path / f"in.{ending}", rows)
     assert append(store, "--input", path, "--show", show, "--skip-rows", number - 1).code == 0
