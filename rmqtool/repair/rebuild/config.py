@@ -20,9 +20,11 @@ from rmqtool.check.verify.context import CONFIG_LIMIT
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
+from rmqtool.near_names import listed
 from rmqtool.read.hidden_messages import HiddenQueues, hidden_queues, queues_to_read
 from rmqtool.read.lost_config import (
     CONSUMER_OFFSETS,
+    NAMED,
     database_of,
     has_config,
     lacks_topic,
@@ -30,6 +32,7 @@ from rmqtool.read.lost_config import (
     needs_entry,
 )
 from rmqtool.repair.plan import Action, ActionKind
+from rmqtool.sizes import cut_name
 from rmqtool.storage.config_files import CONFIG_FILES, FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
 from rmqtool.write.topics import DEFAULT_PERM, QUEUES_MAX
@@ -186,8 +189,11 @@ def _changed(topics: Collection[str], hidden: Sequence[HiddenQueues], messages: 
     texts = [_added(topics, messages)] if topics else []
     if hidden:
         count = sum(each.messages for each in hidden)
-        of = "1 topic" if len(hidden) == 1 else f"{len(hidden)} topics"
-        texts.append(f"readQueueNums of {of} is raised, which hid {count} message{'s'[count == 1 :]}")
+        of = listed([cut_name(each.topic) for each in hidden], NAMED)
+        texts.append(
+            f"readQueueNums of {of} is raised, which hid {count} message{'s'[count == 1 :]};"
+            " writeQueueNums and perm stay as they are"
+        )
     return "; ".join(texts)
 
 
