@@ -7,6 +7,7 @@
     json FILE                 json.loads of every line
     inflate FILE TEXT         zlib.decompress of every body of an Arrow file, and a search for the text
     places PLAN               the used part of index files, and some bytes at each of many places of a log
+    answers STORE TOPIC       a server of asyncio that has the answers to all pulls ready, until it is killed
     flush FILE N              N times 16 records of 1 KiB, each time flushed to the device
 
 Only what a piece of work needs is imported.
@@ -33,6 +34,7 @@ _FEW_FILES = 1_000
 _SPARE_FILES = 100
 _GROUP_BYTES = 16 * 1024
 _RECORD_BYTES = 512
+_PULLED = 32  # messages of an answer
 
 
 def read(paths: Sequence[str | Path]) -> int:
@@ -164,6 +166,69 @@ def places(plan: str) -> int:
     return count
 
 
+def answers(store: str, topic: str) -> None:
+    """Send records of a topic as a broker does, 32 to a pull; nothing is read, parsed or checked.
+
+    The port is printed.
+    """
+    import asyncio
+    import re
+
+    ready = _ready_answers(Path(store), topic)
+    wanted = re.compile(rb'"queueId":"(\d+)","queueOffset":"(\d+)".*"opaque":(\d+)', re.DOTALL)
+
+    class Pulls(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.data, self.transport = bytearray(), transport
+
+        def data_received(self, data: bytes) -> None:
+            self.data += data
+            while len(self.data) >= 4 and len(self.data) >= (size := 4 + int.from_bytes(self.data[:4])):
+                found = wanted.search(self.data, 0, size)
+                assert found is not None
+                queue_id, offset, opaque = map(int, found.groups())
+                del found, self.data[:size]
+                following, body = ready[queue_id, offset]
+                head = b'{"code":0,"extFields":{"nextBeginOffset":"%d"},"flag":1,"opaque":%d}' % (
+                    following,
+                    opaque,
+                )
+                marks = struct.pack(">ii", 4 + len(head) + len(body), len(head))
+                self.transport.write(b"".join((marks, head, body)))  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(Pulls, "127.0.0.1", 0)
+        sys.stderr.write(f"{server.sockets[0].getsockname()[1]}\n")
+        sys.stderr.flush()
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def _ready_answers(store: Path, topic: str) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """By queue id and offset: the following offset, and the bytes of the records."""
+    import numpy as np
+
+    from rmqtool.queue.units import UnitReader
+    from rmqtool.read.store import Store
+
+    found = {}
+    with Store.open(store) as opened, UnitReader() as reader:
+        logs = {file.file_from_offset: np.memmap(file.path, mode="r") for file in opened.layout.commit_log}
+        for (name, queue_id), queue in opened.queues.items():
+            if name != topic:
+                continue
+            blocks = [units for _, units in reader.live_between(queue, 0, queue.max_offset())]
+            places = [(int(unit["physical_offset"]), int(unit["size"])) for units in blocks for unit in units]
+            for first in range(0, len(places), _PULLED):
+                records = []
+                for place, size in places[first : first + _PULLED]:
+                    start = max(each for each in logs if each <= place)
+                    records.append(logs[start][place - start : place - start + size].tobytes())
+                found[queue_id, first] = first + len(records), b"".join(records)
+    return found
+
+
 def flush(path: str, times: int) -> None:
     """Append as many bytes as 16 records have and flush them, again and again: an ideal group commit."""
     data = os.urandom(_GROUP_BYTES)
@@ -286,6 +351,8 @@ def main(arguments: Sequence[str]) -> None:
         inflate(*given)
     elif work == "places":
         places(*given)
+    elif work == "answers":
+        answers(*given)
     elif work == "flush":
         flush(given[0], int(given[1]))
     else:

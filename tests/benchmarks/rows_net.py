@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from rmqtool.formats import index
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import DEFAULT_CONSUME_QUEUE_FILE_SIZE
+from tests import ROOT
 from tests.benchmarks import messages
 from tests.benchmarks.harness import Call, Contender, Row, Sample, rmqtool, surroundings
 from tests.benchmarks.java import VERSION, is_ready, java_line, remove_written
@@ -129,13 +131,20 @@ def _served(store: Path, broker: Broker, topic: str) -> Iterator[Row]:
         ends = {queue: opened.max_offset(topic, queue) for queue in range(QUEUES)}
     expected = Pulled(sum(ends.values()), messages.log_end(store))
     program = rmqtool("serve", store, "--port", 0, shown="rmqtool serve STORE")
-    with started(program.line, env=surroundings(), text=True) as server:
+    bare = [sys.executable, "-m", "tests.benchmarks.limits", "answers", store, topic]
+    environment = surroundings()
+    with (
+        started(program.line, env=environment, text=True) as server,
+        started(bare, env=environment, text=True, cwd=ROOT) as ready,
+    ):
         port = int(server.stderr.readline().split(",")[0].rpartition(":")[2])
         assert broker.process is not None
         servers = (
             (program.name, program.kind, program.shown, port, server.pid),
             (_BROKER, "java", "a warm broker; it checks nothing", broker.port, broker.process.process.pid),
-        )
+            ("asyncio alone", "limit", "a server of asyncio that has all answers ready",
+             int(ready.stderr.readline()), ready.pid),
+        )  # fmt: skip
         for consumers in CONSUMERS:
             yield Row(
                 name=f"serve, {consumers} consumer{'s' if consumers > 1 else ''}", unit="messages",
