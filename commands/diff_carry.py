@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Stores = Mapping[str, options.StoreOptions]
 """The stores `a` and `b`, for command lines."""
 
+_APPENDED_QUEUES = 4  # of a topic that append creates
 _TOPICS_SHOWN = 5
 _RANGES_SHOWN = 3  # of messages to carry over, each with a command line
 _FILES_SHOWN = 5
@@ -543,10 +544,9 @@ def _new_topic_lines(row: Row, name: str) -> Iterator[str]:
     if row["config"] is None:
         yield "             append creates a topic with 4 queues: create topics that are missing first"
     elif len(set(topics.values())) > 1:
-        shown = ", ".join(
-            f"{shortened(topic)} {count}" for topic, count in list(topics.items())[:_TOPICS_SHOWN]
-        )
-        more = f" and {len(topics) - _TOPICS_SHOWN} more" if len(topics) > _TOPICS_SHOWN else ""
+        others = [(topic, count) for topic, count in topics.items() if count != _APPENDED_QUEUES]
+        shown = ", ".join(f"{shortened(topic)} {count}" for topic, count in others[:_TOPICS_SHOWN])
+        more = f" and {len(others) - _TOPICS_SHOWN} more" if len(others) > _TOPICS_SHOWN else ""
         yield (
             f"             append creates a topic with 4 queues, but {name.upper()} has other numbers"
             f" ({shown}{more}): create these topics in {_OTHER[name].upper()} first"

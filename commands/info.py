@@ -340,7 +340,7 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     if log["bytes_after"] is not None:
         yield (
             f"{'':<13}looked at up to there only: {counted(log['bytes_after'], 'byte')} follow,"
-            " but no whole record begins there"
+            " but no whole record begins right there"
         )
     if found["kind"] == "commitlog" and log["bytes_before_records"]:
         yield f"{'':<13}the first record begins after {counted(log['bytes_before_records'], 'byte')}"
