@@ -25,7 +25,7 @@ from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.filler import FIELDS, TAG
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import HALF_TOPICS, TRANSACTION_GROUP
-from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem, messages_of
+from rmqtool.problems import BY_CODE, IF_NOT_RESET, Finding, Problem, messages_of, rename_line
 from rmqtool.terminal import counted, format_size, shortened
 
 if TYPE_CHECKING:
@@ -257,8 +257,8 @@ def _next_texts(
     is_store = layout.kind == "store"
     recover = store.command("recover")
     copy = store.command("copy", "--output", "NEW") if layout.ledger is not None else None
-    if (misnamed := present.get("CL25")) is not None and (misnamed.repair or "").startswith("mv "):
-        yield f"before a broker starts, give the file its name back and run verify again: {misnamed.repair}"
+    if "CL25" in present and (rename := rename_line(present["CL25"])) is not None:
+        yield f"before a broker starts, give the file its name back and run verify again: {rename}"
         return
     line = cure(present, recover, copy)
     if copy is not None and line == copy:

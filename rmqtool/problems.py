@@ -489,6 +489,11 @@ def leaves_ledger(problem: Problem) -> bool:
     )
 
 
+def rename_line(problem: Problem) -> str | None:
+    """The command line that gives a misnamed log file its own name back; None if none is known."""
+    return problem.repair if problem.code == "CL25" and problem != BY_CODE["CL25"] else None
+
+
 def messages_of(code: str, detail: Mapping[str, Any]) -> int:
     """How many messages lack their unit, or have a wrong one, by a finding on a queue; 0 for any other."""
     if code not in _OF_MESSAGES or "last_queue_offset" not in detail:

@@ -17,6 +17,7 @@ from rmqtool.problems import (
     Finding,
     leaves_ledger,
     messages_of,
+    rename_line,
 )
 from rmqtool.read.lost_config import is_group_of_brokers
 from rmqtool.read.offsets_back import bak_words
@@ -69,13 +70,10 @@ def of_findings(store: Store, findings: Iterable[Finding], *, is_live: bool) -> 
         reason = _facts(first) or _messages(found)
         message = (first.message or problem.message) + (f" ({reason})" if reason else "")
         cure, command = repair.of(code, problem.repair)
-        if "own_name" in first.detail and problem.repair is not None:
+        if (line := rename_line(problem)) is not None:
             from shlex import split
 
-            cure, command = (
-                "gives the file its name back; then run doctor again",
-                tuple(split(problem.repair)),
-            )
+            cure, command = "gives the file its name back; then run doctor again", tuple(split(line))
         if code == WENT_BACK and repair.is_local:  # no damage, but a person decides what it means
             cure, command = f"{IF_NOT_RESET}, put the .bak back; {OR_SINGLE_GROUPS}", bak_words(store)
         if code == BEYOND_END and repair.is_of_files:  # a person decides whether to skip or to repeat

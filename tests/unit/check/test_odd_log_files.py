@@ -54,6 +54,10 @@ def test_a_log_file_with_a_wrong_name_gets_its_own_back(
     by_doctor = json.loads(capsys.readouterr().out)
     assert (by_doctor["next"], by_doctor["lost"]) == (line, [])
     assert "only has a wrong name" in by_doctor["verdict"] and "lost" not in by_doctor["verdict"]
+    tar = root.with_suffix(".tar")  # nothing can be renamed in it
+    subprocess.run(["tar", "-C", root.parent, "-cf", tar, root.name], check=True)
+    assert main(["doctor", str(tar), "--no-host", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["next"] == "rmqtool problems CL25"
     assert main(["problems", "CL25", "--json"]) == 0
     assert "mv -n commitlog/NAME commitlog/OFFSET" in capsys.readouterr().out
     subprocess.run(line.split(), check=True)
