@@ -453,8 +453,7 @@ class _Task:
         self._given = given
         self._options = own
         self._output = shown.writer(changes=not own.dry_run)
-        self._zone = shown.zone
-        self._now_ms = time.time_ns() // 1_000_000
+        self._zone, self._now_ms = shown.zone, time.time_ns() // 1_000_000
         self._left_out = 0
         self._last_row: Callable[[], int | None] = lambda: None  # of those stored; None: none was tried
         own.check(store)
@@ -639,19 +638,20 @@ class _Task:
     @contextmanager
     def _going_on(self) -> Iterator[None]:
         """Add to an error, and to an interrupt, how to continue after the rows that are stored."""
+        from rmqtool.write.ingest.rows import RowError
         from rmqtool.write.state import begun
 
         try:
             yield
         except (RmqtoolError, KeyboardInterrupt) as error:
-            last, of_row = self._last_row(), getattr(error, "row", None)
+            last, of_row = self._last_row(), error.row if isinstance(error, RowError) else None
             if last or (of_row is not None and self._options.skip_rows):
                 rows, then, more = f"the rows up to number {last} are", "; then ", ""
                 if of_row is not None:
                     rows, last, then = "the rows before it are", of_row - 1, "; "
                     more = ", and --on-error skip as well to leave it out"
-                new = ", without --create" if self._options.create else ""
-                rest = f"{rows} stored; continue with --skip-rows {last}{new}{more}"
+                more = f", without --create{more}" if self._options.create else more
+                rest = f"{rows} stored; continue with --skip-rows {last}{more}"
                 if isinstance(error, KeyboardInterrupt):
                     error.add_note(rest)
                 else:

@@ -396,11 +396,10 @@ def _next(
     them, are = ("it", "it is") if len(expiry.expired) == 1 else ("them", "they are")
     if kept is None:
         return f"; to delete {them}: {line}"
+    lost = "" if archive is not None else f" (DIR on another disk; without --archive {are} lost)"
     if force and not change.force:
         keep = "--apply is refused without --force: rmqtool help recovery shows how to keep what is needed"
-        lost = "" if archive is not None else f" (DIR on another disk; without --archive {are} lost)"
         return f"; {keep}; to delete {them} all the same, with a copy in {kept}{lost}: {line}"
-    lost = "" if archive is not None else f" (DIR on another disk; without --archive {are} lost)"
     return f"; to copy {them} to {kept} and then delete {them}{lost}: {line}"
 
 

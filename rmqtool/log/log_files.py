@@ -6,7 +6,7 @@ Source: MappedFileQueue#findMappedFileByOffset, CommitLog#getMinOffset; spec 02 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
@@ -62,8 +62,16 @@ def is_misnamed(layout: StoreLayout, file: StoreFile) -> bool:
     return not is_single and file.file_from_offset % layout.commit_log_file_size != 0
 
 
-def own_name(layout: StoreLayout, file: StoreFile) -> str | None:
-    """The name that a misnamed file had, by its first record; None if none is shown, or a file has it."""
+def misnamed_files(layout: StoreLayout) -> dict[StoreFile, str | None]:
+    """The misnamed files of a log, each with the name that its first record shows.
+
+    None if it shows none, or if another file has that name.
+    """
+    starts = {file.file_from_offset for file in layout.commit_log}
+    return {file: _own_name(layout, file, starts) for file in layout.commit_log if is_misnamed(layout, file)}
+
+
+def _own_name(layout: StoreLayout, file: StoreFile, starts: Container[int]) -> str | None:
     try:
         data = read_head(file.path, PHYSICAL_OFFSET_OFFSET + 8) or b""
     except UnreadableError:
@@ -74,7 +82,6 @@ def own_name(layout: StoreLayout, file: StoreFile) -> str | None:
         int.from_bytes(data[at : at + size], "big", signed=True)
         for at, size in ((4, 4), (PHYSICAL_OFFSET_OFFSET, 8))
     )
-    starts = {each.file_from_offset for each in layout.commit_log}
     is_one = magic in VERSION_BY_MAGIC and offset >= 0 and offset % layout.commit_log_file_size == 0
     return f"{offset:020}" if is_one and offset not in starts else None
 

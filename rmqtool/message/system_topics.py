@@ -242,17 +242,23 @@ def _op(view: _View) -> Description:
             "half_physical_offset": place,
         }  # fmt: skip
         return of_rocksdb if place is not None else of_rocksdb | {"unreadable": "no physical offset"}
-    pieces = [piece for piece in view.record.body.split(b",") if piece.strip()]
-    texts = [piece.decode("latin-1").strip() for piece in pieces]
-    offsets = [int(text) for text in texts if _INTEGER.fullmatch(text)]
+    offsets, others = op_offsets(view.record.body)
     result: Description = {
         "kind": "op",
         "half_queue_id": view.record.queue_id,
         "half_queue_offsets": offsets,
     }
-    if len(offsets) != len(texts):
-        result["unreadable"] = f"{len(texts) - len(offsets)} of {len(texts)} pieces are not queue offsets"
+    if others:
+        result["unreadable"] = f"{others} of {len(offsets) + others} pieces are not queue offsets"
     return result
+
+
+def op_offsets(body: bytes) -> tuple[list[int], int]:
+    """(queue offsets of half messages that the body of an op record names, how many pieces name none)."""
+    pieces = [piece for piece in body.split(b",") if piece.strip()]
+    texts = [piece.decode("latin-1").strip() for piece in pieces]
+    offsets = [int(text) for text in texts if _INTEGER.fullmatch(text)]
+    return offsets, len(texts) - len(offsets)
 
 
 def _committed(view: _View) -> Description:

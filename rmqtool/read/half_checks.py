@@ -18,7 +18,13 @@ from typing import NamedTuple
 
 from rmqtool.formats.properties import REAL_TOPIC
 from rmqtool.log.damage import WALK_CODES
-from rmqtool.message.system_topics import DISCARDED_TOPIC, HALF_TOPICS, OP_TOPICS, TRANSACTION_GROUP
+from rmqtool.message.system_topics import (
+    DISCARDED_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
+    TRANSACTION_GROUP,
+    op_offsets,
+)
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
@@ -91,7 +97,7 @@ def find_checks(store: Store, log_end: int | None = None) -> dict[int, Checks]:
                 continue
             queue_id = row["queue_id"]
             if row["topic"] == OP_TOPIC:
-                named = _numbers(row["body"])
+                named, _ = op_offsets(row["body"] or b"")
                 for number in named:
                     waiting.pop((queue_id, number), None)
                 ops.setdefault(queue_id, []).append((row["queue_offset"], max(named, default=-1)))
@@ -110,9 +116,3 @@ def find_checks(store: Store, log_end: int | None = None) -> dict[int, Checks]:
         )
         for queue_id in sorted({number for number, _ in waiting} | ops.keys())
     }
-
-
-def _numbers(body: bytes | None) -> list[int]:
-    """The queue offsets that an op record names; a piece that is no number names none."""
-    pieces = (piece.strip() for piece in (body or b"").split(b","))
-    return [int(piece) for piece in pieces if piece.isdigit() and len(piece) < 20]

@@ -12,7 +12,7 @@ AbstractSendMessageProcessor#consumerSendMsgBack; spec 05, decision order of PUL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -83,19 +83,26 @@ def hidden_messages(layout: StoreLayout, queues: Iterable[Key], range_of: RangeO
         queues: of the store.
         range_of: asked about those that need a look.
     """
-    hidden = hidden_queues(layout, queues, range_of)
+    topics, offsets = _topics(layout), _offsets(layout)
+    hidden = _hidden(topics, offsets, queues, range_of)
     yield from hidden_finding(layout, hidden)
-    yield from _unread_from_now_on(layout, {each.topic for each in hidden})
-    yield from _restricted_groups(layout, range_of)
+    yield from _unread_from_now_on(topics, {each.topic for each in hidden})
+    yield from _restricted_groups(layout, offsets, range_of)
 
 
 def hidden_queues(layout: StoreLayout, queues: Iterable[Key], range_of: RangeOf) -> list[HiddenQueues]:
     """The topics with hidden messages, those with the most first."""
     topics = _topics(layout)
+    return _hidden(topics, _offsets(layout) if topics else {}, queues, range_of)
+
+
+def _hidden(
+    topics: Mapping[str, TopicConfig], offsets: _Offsets, queues: Iterable[Key], range_of: RangeOf
+) -> list[HiddenQueues]:
     found: dict[str, list[tuple[int, int, dict[str, int]]]] = {}
     committed: dict[str, dict[str, dict[int, int]]] = {}
-    for (topic, group), offsets in (_offsets(layout) if topics else {}).items():
-        committed.setdefault(topic, {})[group] = offsets
+    for (topic, group), of_queues in offsets.items():
+        committed.setdefault(topic, {})[group] = of_queues
     for topic, queue_id in sorted(queues):
         config = topics.get(topic)
         if config is None or queue_id > QUEUE_ID_MAX:
@@ -104,14 +111,14 @@ def hidden_queues(layout: StoreLayout, queues: Iterable[Key], range_of: RangeOf)
             continue
         low, high = range_of((topic, queue_id)) or (0, 0)
         readers = {
-            group: max(high - max(offsets[queue_id], low), 0)
-            for group, offsets in committed.get(topic, {}).items()
-            if queue_id in offsets
+            group: max(high - max(of_queues[queue_id], low), 0)
+            for group, of_queues in committed.get(topic, {}).items()
+            if queue_id in of_queues
         }
         if low >= high or (readers and not any(readers.values())):
             continue
         found.setdefault(topic, []).append((queue_id, high - low, readers))
-    hidden = [_of_topic(topic, topics[topic], of_queues) for topic, of_queues in found.items()]
+    hidden = [_of_topic(topic, topics[topic], rows) for topic, rows in found.items()]
     return sorted(hidden, key=lambda each: (-each.messages, each.topic))
 
 
@@ -158,10 +165,10 @@ def hidden_finding(layout: StoreLayout, hidden: Sequence[HiddenQueues]) -> Itera
     yield replace(made, message=text, problem=replace(made.problem, repair="; ".join(cures)))
 
 
-def _unread_from_now_on(layout: StoreLayout, known: set[str]) -> Iterator[Finding]:
+def _unread_from_now_on(topics: Mapping[str, TopicConfig], known: set[str]) -> Iterator[Finding]:
     """CF16: topics with queues for writing that consumers are not told of; not `known` ones without perm."""
     texts = []
-    for name, config in sorted(_topics(layout).items()):
+    for name, config in sorted(topics.items()):
         if not config.is_writable or (not config.is_readable and name in known):
             continue
         if not config.is_readable:
@@ -176,7 +183,7 @@ def _unread_from_now_on(layout: StoreLayout, known: set[str]) -> Iterator[Findin
         yield replace(made, message=text)
 
 
-def _restricted_groups(layout: StoreLayout, range_of: RangeOf) -> Iterator[Finding]:
+def _restricted_groups(layout: StoreLayout, committed: _Offsets, range_of: RangeOf) -> Iterator[Finding]:
     """CF17: groups with unread messages that may not consume, or not a second time."""
     restricted = {
         name: "consumeEnable false" if not group.consume_enable else f"retryMaxTimes {group.retry_max_times}"
@@ -184,7 +191,7 @@ def _restricted_groups(layout: StoreLayout, range_of: RangeOf) -> Iterator[Findi
         if not is_group_of_brokers(name) and (not group.consume_enable or group.retry_max_times <= 0)
     }
     unread: dict[str, int] = {}
-    for (topic, group), offsets in (_offsets(layout) if restricted else {}).items():
+    for (topic, group), offsets in committed.items():
         for queue_id, offset in offsets.items() if group in restricted else ():
             low, high = range_of((topic, queue_id)) or (0, 0)
             unread[group] = unread.get(group, 0) + max(high - max(offset, low), 0)

@@ -15,13 +15,11 @@ from rmqtool.formats import properties
 from rmqtool.formats import timer as form
 from rmqtool.message.system_topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
-from rmqtool.read.timer_loss import find_loss
+from rmqtool.read.timer_loss import due_ms_of, find_loss
 from rmqtool.read.timer_units import waiting_units
 from rmqtool.storage.config_files import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmqtool.read.store import Store
     from rmqtool.storage.buffers import Array
 
@@ -69,7 +67,7 @@ def pending_timers(store: Store) -> PendingTimers:
         values = _properties(store, int(places[number]))
         if due[number] == UNKNOWN:
             deletes[number] = properties.TIMER_DEL_UNIQKEY in values
-            due[number] = _due_time(values)
+            due[number] = due_ms_of(values) or UNKNOWN
         is_pop[number] = values.get(properties.REAL_TOPIC, "").startswith(REVIVE_PREFIX)
     return PendingTimers(due[~deletes], sizes[~deletes], places[~deletes], is_pop[~deletes])
 
@@ -139,12 +137,6 @@ def _properties(store: Store, physical_offset: int) -> dict[str, str]:
     """The properties of a record; none if it cannot be read."""
     found = store.find(physical_offset)
     return properties.decode(found.message.properties_bytes) if found is not None else {}
-
-
-def _due_time(values: Mapping[str, str]) -> int:
-    """The delivery time in the properties of a timer record, ms since 1970, or UNKNOWN."""
-    text = values.get(properties.TIMER_OUT_MS, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else UNKNOWN
 
 
 def _check(store: Store) -> form.Check | None:

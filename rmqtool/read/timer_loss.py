@@ -25,7 +25,7 @@ Source: TimerMessageStore#recover, #reviseQueueOffset, #doEnqueue, TimerMessageR
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.errors import InputError, UnreadableError
@@ -362,15 +362,20 @@ def _records(store: Store) -> Iterator[Timed]:
     for batch in message_batches(store, Selection(topics=(TIMER_TOPIC,)), columns=_COLUMNS):
         for row in batch.to_pylist():
             values = dict(row["properties"] or ())
-            text = values.get(properties.TIMER_OUT_MS, "")
             if not WALK_CODES.isdisjoint(row["status"]):
                 continue
             yield Timed(
                 row["physical_offset"], row["size"], row["queue_offset"], row["uniq_key"],
                 row["store_timestamp_ms"],
-                int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None,
+                due_ms_of(values),
                 values.get(properties.REAL_TOPIC, ""), properties.TIMER_DEL_UNIQKEY in values,
             )  # fmt: skip
+
+
+def due_ms_of(values: Mapping[str, str]) -> int | None:
+    """The delivery time in the properties of a timer record, ms since 1970; None if it is unknown."""
+    text = values.get(properties.TIMER_OUT_MS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def _delivered(store: Store, records: Sequence[Timed]) -> set[str]:

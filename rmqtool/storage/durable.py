@@ -337,7 +337,7 @@ def replace_file(path: Path, data: Data) -> None:
                 remove(new)
             raise
     except UnwritableError as error:
-        error.path = path  # not the name of the draft, which nobody knows
+        error.path = path  # not the temporary file
         raise
 
 

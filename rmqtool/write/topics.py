@@ -282,7 +282,7 @@ class TopicTable:
                 hint=f"--create-topic creates it{f'; or did you mean {near[0]}?' if near else ''}",
                 column="topic",
             )
-        if not config.perm & PERM_WRITE or config.write_queue_nums < 1:
+        if not config.is_writable or config.write_queue_nums < 1:
             reason = f"perm {config.perm}, {config.write_queue_nums} write queues"
             raise IllegalMessageError(
                 f"topic {topic} has no write permission ({reason})", status="NO_PERMISSION", column="topic"

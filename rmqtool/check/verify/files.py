@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rmqtool.command_line import argument, command_line
 from rmqtool.log.damage import log_missing, missing_between
-from rmqtool.log.log_files import is_misnamed, own_name
+from rmqtool.log.log_files import misnamed_files
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.ledger import INDEX_FILE_SIZE
@@ -131,6 +131,7 @@ def _may_read(path: Path) -> bool:
 
 def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterator[Finding]:
     files, size = layout.commit_log, layout.commit_log_file_size
+    misnamed = misnamed_files(layout)
     for stray in layout.commit_log_strays:
         skipped = stray.is_dir() and profile.skips_stray_folders
         yield finding("CL27" if skipped else "CL22", layout.relative(stray))
@@ -145,22 +146,20 @@ def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterato
                 yield finding("CL23", where, file.file_from_offset, 0)
         elif layout.kind != "commitlog" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CL21", where, file.file_from_offset, file.size, expected_bytes=size)
-        if is_misnamed(layout, file):
-            yield _misnamed(layout, file)
-    aligned = [file for file in files if not is_misnamed(layout, file)]
-    misnamed = {own_name(layout, file) for file in files if is_misnamed(layout, file)}
+        if file in misnamed:
+            yield _misnamed(layout, file, misnamed[file])
+    aligned, own_names = [file for file in files if file not in misnamed], {*misnamed.values()}
     for before, after in _pairs(aligned):
         start, stop = before.file_from_offset + size, after.file_from_offset
         if start < stop and known:
-            if not misnamed.issuperset(f"{offset:020}" for offset in range(start, stop, size)):
+            if not own_names.issuperset(f"{offset:020}" for offset in range(start, stop, size)):
                 yield missing_between(layout, before, after)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
 
 
-def _misnamed(layout: StoreLayout, file: StoreFile) -> Finding:
+def _misnamed(layout: StoreLayout, file: StoreFile, name: str | None) -> Finding:
     """A log file with a wrong name, and the line that gives it the right one if its first record shows it."""
-    name = own_name(layout, file)
     if name is None:
         return finding(
             "CL25", layout.relative(file.path), file.file_from_offset, file.size,

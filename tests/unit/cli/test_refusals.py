@@ -1,4 +1,4 @@
-"""What a wrong command line is told: in the words that were typed, and on lines that can be read."""
+"""Errors of a command line name the words that were typed, and their lines can be read."""
 
 from __future__ import annotations
 

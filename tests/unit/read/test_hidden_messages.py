@@ -1,4 +1,4 @@
-"""Settings that keep messages from consumers are told by every command, unless the queues are drained."""
+"""Every command reports settings that keep messages from consumers, unless the queues are drained."""
 
 from __future__ import annotations
 
