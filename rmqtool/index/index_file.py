@@ -356,19 +356,20 @@ class IndexFile:
 
     def content_count(self) -> int:
         """Return index_count by the entries alone: one more than the last one that is not all zero."""
+        import numpy as np
+
         count = 1
         first = 1
         while first < self.entry_count:
             place = self.source.data_from(self.shape.entry_offset(first))
             first = max((place - self.shape.entry_offset(0)) // index.ENTRY_SIZE, first)
-            block = self.entry_bytes(first, first + _BLOCK)
-            entries = len(block) // index.ENTRY_SIZE
-            if not entries:
+            block = self.entries(first, first + _BLOCK)
+            if not len(block):
                 break
-            used = len(block.rstrip(b"\0"))
-            if used:
-                count = first + min((used - 1) // index.ENTRY_SIZE + 1, entries)
-            first += entries
+            used = np.flatnonzero(block.view(np.uint32))
+            if len(used):
+                count = first + int(used[-1]) * np.dtype(np.uint32).itemsize // index.ENTRY_SIZE + 1
+            first += len(block)
         return count
 
     def check(self, count: int, *, grows: bool = False) -> LinkCheck:

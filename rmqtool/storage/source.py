@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Lock, local
 from typing import TYPE_CHECKING, Any, Protocol
@@ -251,10 +251,27 @@ class FileSource:
         length = max(0, min(length, self.size - offset))
         if self._limiter is not None:
             self._limiter.take(length)
-        self._announce(offset, offset + length, is_window=False)
-        buffer = bytearray(length)
-        self._fill(memoryview(buffer), offset)
+        buffer = memoryview(bytearray(length))
+        for start, stop in self._ranges(offset, offset + length):
+            self._announce(start, stop, is_window=False)
+            self._fill(buffer[start - offset : stop - offset], start)
         return bytes(buffer)
+
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """What is read of [start, stop): not long holes, for which the system would have to make pages."""
+        if stop - start <= _SMALL_BYTES:
+            yield start, stop
+            return
+        end = start
+        while end < stop:
+            data = min(self.data_from(end), stop)
+            if data - end >= _SMALL_BYTES:
+                if start < end:
+                    yield start, end
+                start = data
+            end = min(max(self._hole_from(data), data + 1), stop)
+        if start < end:
+            yield start, end
 
     def pieces(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """See `read_pieces`."""
@@ -309,6 +326,12 @@ class FileSource:
         except OSError as error:
             # ENXIO: only a hole up to the end; others: the file system does not report holes
             return self.size if error.errno == errno.ENXIO else offset
+
+    def _hole_from(self, offset: int) -> int:
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_HOLE)
+        except OSError:  # ENXIO: the file ends before; others: the file system does not report holes
+            return self.size
 
     def close(self) -> None:
         """See ByteSource."""

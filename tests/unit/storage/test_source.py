@@ -11,11 +11,12 @@ import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqtool.formats import message
@@ -279,6 +280,40 @@ def test_holes_are_skipped(tmp_path: Path) -> None:
         assert (bad.length, bad.nonzero_end, bad.to_end) == (100 << 30, (60 << 30) + 1, True)
     assert time.process_time() - started < 30
     source.close()
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reads_across_holes_are_the_file(tmp_path: Path, seed: int) -> None:
+    random, path = Random(seed), tmp_path / "holes"
+    with path.open("wb") as file:
+        file.truncate(random.randrange(1, 2 << 20))
+        for _ in range(random.randrange(6)):
+            piece = random.choice((b"x", bytes(3 * PAGE), bytes(range(256)) * 200))
+            os.pwrite(file.fileno(), piece, random.randrange(2 << 20))
+    data = path.read_bytes()
+    source = open_source(path)
+    for _ in range(5):
+        start, length = random.randrange(len(data) + 1), random.randrange(2 << 20)
+        assert source.read(start, length) == data[start : start + length]
+    assert source.unreadable == []
+    os.truncate(path, cut := random.randrange(len(data) + 1))
+    assert source.read(0, len(data)) == data[:cut] + bytes(len(data) - cut)
+    assert source.unreadable == ([(cut, len(data))] if cut < len(data) else [])
+    source.close()
+
+
+@on_linux
+def test_no_pages_are_made_for_a_hole(tmp_path: Path) -> None:
+    path = tmp_path / "hole"
+    with path.open("wb") as file:
+        file.truncate(8 << 20)
+        os.pwrite(file.fileno(), b"x", 5 << 20)
+    cold(path)
+    source = open_source(path, keep_cache=True)
+    assert len(source.read(0, 8 << 20).strip(b"\0")) == 1
+    source.close()
+    assert resident_bytes(path) == PAGE
 
 
 def test_holes_on_tmpfs_stay_holes(tmp_path: Path) -> None:
