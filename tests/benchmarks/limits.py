@@ -8,6 +8,7 @@
     inflate FILE TEXT         zlib.decompress of every body of an Arrow file, and a search for the text
     places PLAN               the used part of index files, and some bytes at each of many places of a log
     answers STORE TOPIC       a server of asyncio that has the answers to all pulls ready, until it is killed
+    checks STORE TOPIC        the same, but it reads and checks the records of each answer
     flush FILE N              N times 16 records of 1 KiB, each time flushed to the device
 
 Only what a piece of work needs is imported.
@@ -26,8 +27,9 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 _BUFFER_BYTES = 4 << 20
 _FEW_FILES = 1_000
@@ -35,6 +37,7 @@ _SPARE_FILES = 100
 _GROUP_BYTES = 16 * 1024
 _RECORD_BYTES = 512
 _PULLED = 32  # messages of an answer
+_ANSWER_BYTES = 256 << 10  # most of an answer
 
 
 def read(paths: Sequence[str | Path]) -> int:
@@ -44,6 +47,17 @@ def read(paths: Sequence[str | Path]) -> int:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             while count := file.readinto(buffer):
                 total += count
+    return total
+
+
+def read_and_sum(path: str | Path) -> int:
+    """Read every byte of a file and add up its 64-bit words: the least that looking at each byte takes."""
+    import numpy as np
+
+    words, total = np.empty(_BUFFER_BYTES // 8, np.uint64), 0
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while count := file.readinto(words.data.cast("B")):
+            total += int(words[: count // 8].sum())
     return total
 
 
@@ -171,10 +185,37 @@ def answers(store: str, topic: str) -> None:
 
     The port is printed.
     """
+    ready = _ready_answers(Path(store), topic)
+    _serve(lambda queue_id, offset: ready[queue_id, offset])
+
+
+def checks(store: str, topic: str) -> None:
+    """As `answers`, but the records are read for each pull, and checked by the code of `serve`."""
+    from rmqtool.net.view import View
+    from rmqtool.net.whole_answer import WholeAnswer
+    from rmqtool.read.store import Store
+
+    whole, view = WholeAnswer(), View(lambda: Store.open(store))
+    whole.load()
+    queues = {number: view.queue(topic, number) for number in range(view.topics[topic].queues)}
+
+    def answer(queue_id: int, offset: int) -> tuple[int, memoryview]:
+        queue: Any = queues[queue_id]
+        stop = min(offset + _PULLED, queue.window.high)
+        found = whole.answer(
+            view.log, queue.queue, topic, queue_id, offset, stop, most_bytes=_ANSWER_BYTES, version_1=False
+        )
+        assert found is not None
+        return offset + found[0], found[1]
+
+    _serve(answer)
+
+
+def _serve(answer: Callable[[int, int], tuple[int, bytes | memoryview]]) -> None:
+    """Answer pulls; `answer` gets queue id and offset, and returns the following offset and the records."""
     import asyncio
     import re
 
-    ready = _ready_answers(Path(store), topic)
     wanted = re.compile(rb'"queueId":"(\d+)","queueOffset":"(\d+)".*"opaque":(\d+)', re.DOTALL)
 
     class Pulls(asyncio.Protocol):
@@ -188,7 +229,7 @@ def answers(store: str, topic: str) -> None:
                 assert found is not None
                 queue_id, offset, opaque = map(int, found.groups())
                 del found, self.data[:size]
-                following, body = ready[queue_id, offset]
+                following, body = answer(queue_id, offset)
                 head = b'{"code":0,"extFields":{"nextBeginOffset":"%d"},"flag":1,"opaque":%d}' % (
                     following,
                     opaque,
@@ -353,6 +394,8 @@ def main(arguments: Sequence[str]) -> None:
         places(*given)
     elif work == "answers":
         answers(*given)
+    elif work == "checks":
+        checks(*given)
     elif work == "flush":
         flush(given[0], int(given[1]))
     else:

@@ -130,17 +130,35 @@ def row_lines(row: Result) -> Iterator[str]:
     """A row for a terminal, with what is to be reached."""
     yield f"\n{row['name']}{' (in process)' if row['in_process'] else ''}, load {row['load']:.1f}"
     for each in row["contenders"]:
-        aims = _aim(row["goals"], each, "ratio", "") + _aim(row["cpu_goals"], each, "cpu_ratio", "CPU ")
+        aims = "".join(f"  ({aim})" for aim in _aims(row, each))
         text = f"  {each['name']:34} {figure(row, each):46} {memory_text(row, each):>9}"
         yield f"{text} {ratios_text(row, each):>8}{aims}".rstrip()
 
 
-def _aim(goals: Mapping[str, float], each: Result, key: str, what: str) -> str:
-    """What a ratio has to reach, and whether it does."""
-    goal, ratio = goals.get(each["name"]), each.get(key)
-    if goal is None or ratio is None:
-        return ""
-    return f"  (to reach {what}{goal:.3g} x{'' if ratio >= goal else ': missed'})"
+def _aims(row: Result, peer: Result) -> Iterator[str]:
+    """What the ratio to a peer has to reach, and whether it does.
+
+    No program can where a limit of the row is itself below it: that says so.
+    """
+    for goals, key, took, what in (
+        ("goals", "ratio", "seconds", ""),
+        ("cpu_goals", "cpu_ratio", "cpu_seconds", "CPU "),
+    ):
+        goal, ratio = row[goals].get(peer["name"]), peer.get(key)
+        if goal is None or ratio is None:
+            continue
+        text = f"to reach {what}{goal:.3g} x"
+        if ratio >= goal:
+            yield f"{text}: reached"
+            continue
+        bare = {
+            each["name"]: peer[took] / each[took]
+            for each in row["contenders"][1:]
+            if each["kind"] == "limit" and each is not peer and each.get(took)
+        }
+        name = min(bare, key=bare.__getitem__, default="")
+        is_limited = name and bare[name] < goal
+        yield f"{text}: {f'out of reach, {name} has {bare[name]:.3g} x' if is_limited else 'missed'}"
 
 
 # documents
@@ -163,6 +181,7 @@ def introduction(results: Result) -> list[str]:
 def markdown(results: Result, heading: str = "###") -> str:
     """The tables, one for each area."""
     parts = [*introduction(results), "\n".join(_peer_lines(results["rows"]))]
+    parts += [f"{heading} Goals", "\n".join(_goal_lines(results["rows"]))]
     for area in dict.fromkeys(row["area"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["area"] == area]
         parts += [f"{heading} {AREAS[area]}", "\n".join(_table_lines(rows))]
@@ -204,6 +223,15 @@ def _peer_lines(rows: Sequence[Result]) -> Iterator[str]:
     for name, shown in {each["name"]: each["shown"] for each in peers}.items():
         if shown and not name.endswith(WORK_ALONE):
             yield f"- {name}: {shown}."
+
+
+def _goal_lines(rows: Sequence[Result]) -> Iterator[str]:
+    for row in rows:
+        for peer in row["contenders"][1:]:
+            yield from (
+                f"- {row['name']}, {peer['name']}, {ratios_text(row, peer)}: {aim}"
+                for aim in _aims(row, peer)
+            )
 
 
 def _table_lines(rows: Sequence[Result]) -> Iterator[str]:

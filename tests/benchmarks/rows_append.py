@@ -230,7 +230,7 @@ def _puts(bench: Bench, warm: JavaStore | None) -> Row:
             Call(name="StoreWriter.put, write buffer", kind="rmqtool", work=partial(put, write_buffer=True)),
             Call(name="a bare Python loop", kind="limit", work=partial(bare, limits.put_loop),
                  shown="packs records into mapped memory, and checks nothing"),
-            Call(name="a bare Python loop, pwrite", kind="limit", work=partial(bare, limits.pwrite_loop),
+            Call(name="a bare Python loop, pwrite", work=partial(bare, limits.pwrite_loop),
                  shown="packs records and writes each with pwrite, in a lock, and checks nothing"),
             *_java_puts(warm, count),
         ],

@@ -131,11 +131,12 @@ def _served(store: Path, broker: Broker, topic: str) -> Iterator[Row]:
         ends = {queue: opened.max_offset(topic, queue) for queue in range(QUEUES)}
     expected = Pulled(sum(ends.values()), messages.log_end(store))
     program = rmqtool("serve", store, "--port", 0, shown="rmqtool serve STORE")
-    bare = [sys.executable, "-m", "tests.benchmarks.limits", "answers", store, topic]
+    bare = [sys.executable, "-m", "tests.benchmarks.limits"]
     environment = surroundings()
     with (
         started(program.line, env=environment, text=True) as server,
-        started(bare, env=environment, text=True, cwd=ROOT) as ready,
+        started([*bare, "answers", store, topic], env=environment, text=True, cwd=ROOT) as ready,
+        started([*bare, "checks", store, topic], env=environment, text=True, cwd=ROOT) as checking,
     ):
         port = int(server.stderr.readline().split(",")[0].rpartition(":")[2])
         assert broker.process is not None
@@ -144,6 +145,8 @@ def _served(store: Path, broker: Broker, topic: str) -> Iterator[Row]:
             (_BROKER, "java", "a warm broker; it checks nothing", broker.port, broker.process.process.pid),
             ("asyncio alone", "limit", "a server of asyncio that has all answers ready",
              int(ready.stderr.readline()), ready.pid),
+            ("asyncio, reads and checks", "limit", "the same, each answer read and checked as by serve",
+             int(checking.stderr.readline()), checking.pid),
         )  # fmt: skip
         for consumers in CONSUMERS:
             yield Row(

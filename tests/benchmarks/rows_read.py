@@ -84,7 +84,7 @@ def _start(bench: Bench, tiny: Path) -> Iterator[Row]:
         contenders=[
             rmqtool("verify", tiny, shown="rmqtool verify STORE", answer=lambda text: "sound" in text),
             empty, _python("import of typer, numpy and LLVM", _IMPORTS),
-            _python("import of numpy", "import numpy"), _python("import of numba", "import numba"),
+            _python("import of numpy", "import numpy"),
         ],
     )  # fmt: skip
 
@@ -181,6 +181,20 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
         work=lambda: _ignore(limits.read(paths)),
         shown="into one buffer",
     )
+
+    def summed(threads: int) -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            assert all(pool.map(limits.read_and_sum, paths))
+
+    summing, summing_in_two = (
+        Call(
+            name=f"reading and summing{name}",
+            kind="limit",
+            work=partial(summed, threads),
+            shown="the sum of the 64-bit words, by numpy",
+        )
+        for name, threads in (("", 1), (", two threads", 2))
+    )
     loops = [
         Call(
             name=f"Python with {name}",
@@ -196,12 +210,15 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         name="walk and CRC, from files", unit="bytes", amount=size, in_process=True,
-        goals={reading.name: 0.8}, contenders=only([one, reading, *loops, java_walk]),
+        goals={reading.name: 0.8}, contenders=only([one, reading, summing, *loops, java_walk]),
     )  # fmt: skip
     yield Row(
         name="walk and CRC, two threads", unit="bytes", amount=size, in_process=True,
         goals={one.name: 1.6},
-        contenders=[Call(name="walk and CRC, two threads", kind="rmqtool", work=partial(walked, 2)), one],
+        contenders=[
+            Call(name="walk and CRC, two threads", kind="rmqtool", work=partial(walked, 2)), one,
+            summing_in_two, summing,
+        ],
     )  # fmt: skip
     yield Row(
         name="walk with tags codes and keys", unit="bytes", amount=size, in_process=True,

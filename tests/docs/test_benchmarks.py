@@ -164,6 +164,7 @@ def test_limits_read_what_is_there(store: Path) -> None:
     paths = sorted((store / "commitlog").iterdir())
     assert limits.read(paths) == sum(path.stat().st_size for path in paths)
     data = memoryview(paths[0].read_bytes())
+    assert (limits.read_and_sum(paths[0]) - sum(data[: len(data) & -8].cast("Q"))) % (1 << 64) == 0
     assert limits.zlib_walk(data, COUNT) == limits.construct_walk(data, COUNT) == COUNT
 
 
@@ -250,6 +251,22 @@ def test_slopes_are_exponents() -> None:
     assert slope([1]) is None
     assert slope([2, 2]) == 0
     assert slope([1, 9, 100]) == pytest.approx(1)
+
+
+def test_a_goal_below_a_limit_is_out_of_reach() -> None:
+    """Limits decide alone, and only where the goal is missed."""
+
+    def aims(ours: float, limit: float, kind: str = "limit") -> list[str]:
+        peers = [("ours", "rmqtool", ours), ("java", "java", 10.0), ("bare", kind, limit)]
+        row = {"goals": {"java": 4}, "cpu_goals": {}, "contenders": [
+            {"name": name, "kind": kind, "seconds": seconds, "ratio": seconds / ours}
+            for name, kind, seconds in peers
+        ]}  # fmt: skip
+        return [aim for peer in row["contenders"] for aim in report._aims(row, peer)]
+
+    assert aims(2.5, 3) == ["to reach 4 x: reached"]
+    assert aims(3, 2) == aims(3, 4, "other") == ["to reach 4 x: missed"]
+    assert aims(5, 4) == ["to reach 4 x: out of reach, bare has 2.5 x"]
 
 
 def test_report_writes_everything(tmp_path: Path) -> None:
