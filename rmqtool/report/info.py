@@ -38,7 +38,6 @@ from rmqtool.read.lost_config import (
 )
 from rmqtool.read.store import Store
 from rmqtool.report import ends
-from rmqtool.report.dump.timer import compaction_rows
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.lock import LockState
@@ -46,7 +45,6 @@ from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
 from rmqtool.storage.queue_logs.find import as_store
 from rmqtool.storage.queue_logs.view import CompactedLogs
-from rmqtool.storage.rocksdb.messages import read_timers
 from rmqtool.storage.size_settings import sizes_of
 from rmqtool.storage.source import first_nonzero, open_source
 from rmqtool.storage.unsupported import TIMER_MESSAGES
@@ -171,6 +169,8 @@ def _in_rocksdb(layout: StoreLayout) -> list[Info]:
             small = sum(size for _, size in Listing().files(part.path)) <= _TIMERS_MAX
             found = None
             with suppress(InputError):  # verify reports it
+                from rmqtool.storage.rocksdb.messages import read_timers
+
                 found = read_timers(layout.rocksdb_messages) if small else None
             row["entries"] = len(found.entries) if found is not None else None
             row["pending"] = found.pending if found is not None else None
@@ -368,6 +368,8 @@ def _copies(layout: StoreLayout, unreadable: _Unreadable) -> list[Info]:
 
 def _compacted_queues(layout: StoreLayout, logs: CompactedLogs, unreadable: _Unreadable) -> list[Info]:
     """Records of each queue of the compaction log; `compacted_to` is null if position-checkpoint lacks it."""
+    from rmqtool.report.dump.timer import compaction_rows
+
     rows = compaction_rows(layout, lambda found: None)  # verify reports CC01
     positions = {(row["topic"], row["queue_id"]): row["queue_offset"] for row in rows}
     with Store(as_store(logs)) as store:

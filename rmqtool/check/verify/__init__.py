@@ -35,8 +35,6 @@ from rmqtool.check.verify.at_stake import (
 )
 from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
-from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
-from rmqtool.check.verify.timer import check_timer
 from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Progress
 from rmqtool.problems import BY_CODE, LEDGER_CURE, Finding, leaves_ledger
@@ -175,6 +173,8 @@ def _of_ledger(item: Finding) -> Finding:
 
 
 def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
+    from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
+
     layout = context.layout
     context.log_start = layout.commit_log[0].file_from_offset if layout.commit_log else 0
     early = list(read_checkpoint(context))
@@ -195,6 +195,8 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
     if config is not None:
         yield from config.run()
     if "timer" in passes:
+        from rmqtool.check.verify.timer import check_timer
+
         yield from check_timer(context)
     if not passes.isdisjoint(_OF_COPIES):
         from rmqtool.check.verify.queue_logs import check_copies
