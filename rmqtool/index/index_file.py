@@ -232,8 +232,8 @@ class IndexFile:
         """Why an empty slot is wrong, or doubted, as far as a few reads can show; None if it is neither.
 
         It is wrong if an entry belongs to it, and doubted if its page was expected to have slots in use and
-        has none. Keys that count up have neighbouring slots and leave pages empty, so a slot is not doubted
-        if all entries are read and none belongs to it.
+        has none. Keys that count up have neighbouring slots and leave pages empty, so all entries are read
+        then: no slot is doubted where none of them belongs to it, and none is lost.
         """
         shape = self.shape
         at = shape.slot_offset(slot)
@@ -248,15 +248,17 @@ class IndexFile:
                 break
         if any(_places(self._first_entries, key_hash)):
             return LOST_SLOT
-        return DOUBTED_SLOT if is_doubted and not self._has_all_entries else None
+        return self._why_no_entry(key_hash) if is_doubted else None
 
-    @cached_property
-    def _has_all_entries(self) -> bool:
-        """Whether the first entries are all that are in use, and none of them is empty."""
-        entries, size = self._first_entries, index.ENTRY_SIZE
-        places = range(size, len(entries), size)
-        is_whole = len(entries) == size * self.header.next_entry
-        return is_whole and all(entries[at : at + size] != _NO_ENTRY for at in places)
+    def _why_no_entry(self, key_hash: int) -> str | None:
+        """As `_why_empty`, of a slot that is doubted: by all entries that are in use."""
+        is_doubted = self.used < self.header.next_entry
+        for first in range(1, self.used, _BLOCK):
+            entries = self.entry_bytes(first - 1, min(first + _BLOCK, self.used))
+            if any(_places(entries, key_hash)):  # which passes over the first one
+                return LOST_SLOT
+            is_doubted |= entries.find(_NO_ENTRY, index.ENTRY_SIZE) > 0
+        return DOUBTED_SLOT if is_doubted else None
 
     @cached_property
     def _first_entries(self) -> bytes:

@@ -18,6 +18,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, Shape, key_text
 from rmqtool.formats.java import index_key_hash
 from rmqtool.formats.message_id import offset_message_id
+from rmqtool.index import index_file
 from rmqtool.read.store import Store
 from rmqtool.storage import lock
 from rmqtool.write.records.message import NewMessage
@@ -468,8 +469,14 @@ def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
 
 
 @pytest.mark.parametrize("lost", ["nothing", "slots", "slots and an entry"])
-def test_keys_that_count_up_leave_pages_of_slots_empty(lost: str, tmp_path: Path, lookup: Lookup) -> None:
+@pytest.mark.parametrize("entries_read", [10_000, 300])
+def test_keys_that_count_up_leave_pages_of_slots_empty(
+    lost: str, entries_read: int, tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They have neighbouring slots. Only where entries are lost too, an empty page of slots is doubted."""
+    monkeypatch.setattr(index_file, "_ENTRIES_READ_MAX", entries_read * ENTRY_SIZE)
+    monkeypatch.setattr(index_file, "_SMALL", entries_read * ENTRY_SIZE)
+    monkeypatch.setattr(index_file, "_BLOCK", entries_read)
     root, shape = tmp_path / "store", Shape(5000, 4000)
     sizes = {"index_slots": shape.slots, "index_entries": shape.entries}
     with StoreWriter.create(root, commit_log_file_size=1 << 20, auto_create_queues=1, **sizes) as writer:
