@@ -196,7 +196,7 @@ acknowledges before it flushes (DefaultHAClient).
 SPEED = r"""
 ## Speed
 
-`make bench` measured this on one machine: 2026-11-27, rmqtool 0.2.0 (e637f99ce9), AMD EPYC, 2
+`make bench` measured this on one machine: 2026-11-28, rmqtool 0.2.0 (89176ebe3c), AMD EPYC, 2
 cores, 24 GiB, Linux 6.18.44-fc-v669, stores on ext4, python 3.11.7, numba 0.68.1, numpy 2.4.6,
 pyarrow 26.0.1, pyspark 4.3.0, java 17.0.15.
 
@@ -211,371 +211,397 @@ Reading:
 
 ```text
 start, version
-  rmqtool --version             57.8 ms +-2%
-  an empty Typer command        62.2 ms +-3%                           1.05 x
-  bare Python                   11.2 ms +-6%                          0.194 x
+  rmqtool --version             54.6 ms +-2%
+  an empty Typer command        57.7 ms +-19%                          1.04 x
+  bare Python                   10.6 ms +-4%                          0.191 x
 start, verify of 4 MiB
-  rmqtool verify                268 ms +-5%
-  an empty Typer command        61.9 ms +-13%                         0.225 x
-  import of typer, numpy and LL 137 ms +-13%                          0.514 x
-  import of numpy               85.6 ms +-10%                         0.325 x
-  import of numba               282 ms +-4%                            1.05 x
+  rmqtool verify                238 ms +-3%
+  an empty Typer command        59 ms +-2%                            0.246 x
+  import of typer, numpy and LL 131 ms +-4%                            0.55 x
+  import of numpy               81.3 ms +-15%                         0.339 x
 one message by its key
-  rmqtool lookup                127 ms +-5%
-  mqadmin 5.4.0                 3.71 s +-0%                            29.3 x
+  rmqtool lookup                110 ms +-3%
+  mqadmin 5.4.0                 3.85 s +-2%                            35.1 x
 one message by its queue offset
-  rmqtool lookup                148 ms +-20%
-  mqadmin 5.4.0                 3.86 s +-0%                            27.1 x
+  rmqtool lookup                104 ms +-5%
+  mqadmin 5.4.0                 3.75 s +-1%                            36.3 x
 the offsets of all queues
-  rmqtool info                  134 ms
-  mqadmin 5.4.0                 3.8 s                                  28.5 x
+  rmqtool info                  121 ms +-3%
+  mqadmin 5.4.0                 3.64 s +-1%                            30.1 x
 info
-  rmqtool info                  116 ms +-5%
-  an empty Typer command        62.7 ms +-8%                          0.564 x
+  rmqtool info                  97.4 ms +-4%
+  an empty Typer command        59.1 ms +-3%                          0.602 x
 lookup of one key
-  rmqtool lookup                103 ms +-6%
-  an empty Typer command        62.5 ms +-6%                          0.605 x
+  rmqtool lookup                95.8 ms +-11%
+  an empty Typer command        58.4 ms +-5%                           0.61 x
 dump of 10 messages
-  rmqtool dump                  103 ms +-5%
-  an empty Typer command        62.3 ms +-5%                          0.613 x
+  rmqtool dump                  116 ms +-123%
+  an empty Typer command        76.3 ms +-48%                         0.576 x
 tail of 10 messages
-  rmqtool tail                  106 ms +-2%
-  an empty Typer command        62.5 ms +-5%                           0.59 x
+  rmqtool tail                  109 ms +-8%
+  an empty Typer command        62.8 ms +-6%                          0.575 x
 verify of the checkpoint
-  rmqtool verify                109 ms +-10%
-  an empty Typer command        61.7 ms +-21%                         0.552 x
+  rmqtool verify                104 ms +-3%
+  an empty Typer command        63.2 ms +-5%                          0.617 x
 walk and CRC, from files (in process)
-  walk and CRC, one thread      371 ms, 8.68 GB/s
-  reading the files             164 ms, 19.63 GB/s                    0.442 x
-  Python with struct and zlib   1.64 GB/s, of a part                   5.29 x
-  Python with construct         44.8 MB/s, of a part                    194 x
-  Java 5.4.0, warm              708 ms, 4.55 GB/s                      1.91 x
+  walk and CRC, one thread      367 ms, 8.78 GB/s
+  reading the files             165 ms, 19.50 GB/s                     0.45 x
+  reading and summing           204 ms, 15.81 GB/s                    0.556 x
+  Python with struct and zlib   1.57 GB/s, of a part                    5.6 x
+  Python with construct         44.1 MB/s, of a part                    199 x
+  Java 5.4.0, warm              688 ms, 4.68 GB/s                      1.88 x
 walk and CRC, two threads (in process)
-  walk and CRC, two threads     278 ms +-5%, 11.57 GB/s
-  walk and CRC, one thread      378 ms +-3%, 8.52 GB/s                 1.39 x
+  walk and CRC, two threads     253 ms +-4%, 12.74 GB/s
+  walk and CRC, one thread      345 ms +-7%, 9.33 GB/s                 1.39 x
+  reading and summing, two thre 143 ms +-1%, 22.53 GB/s               0.566 x
+  reading and summing           197 ms +-2%, 16.34 GB/s               0.783 x
 walk with tags codes and keys (in process)
-  walk, tags codes and keys     679 ms +-10%, 4.74 GB/s
-  walk and CRC, one thread      367 ms +-4%, 8.79 GB/s                0.536 x
+  walk, tags codes and keys     657 ms +-3%, 4.90 GB/s
+  walk and CRC, one thread      354 ms +-5%, 9.09 GB/s                0.544 x
 walk and CRC, from memory (in process)
-  walk and CRC of one file      72 ms +-1%, 14.91 GB/s
-  sum of 64-bit words           47.8 ms +-1%, 22.46 GB/s              0.665 x
+  walk and CRC of one file      73.1 ms +-1%, 14.68 GB/s
+  sum of 64-bit words           47.8 ms +-1%, 22.44 GB/s              0.659 x
 verify, log pass
-  verify, log pass              767 ms +-2%, 4.20 GB/s
-  cat                           261 ms +-1%, 12.33 GB/s               0.341 x
+  verify, log pass              733 ms +-3%, 4.40 GB/s
+  cat                           260 ms +-1%, 12.38 GB/s               0.359 x
 verify, all passes
-  rmqtool verify                1.36 s +-1%, 2.37 GB/s
-  verify, log pass              753 ms +-5%, 4.28 GB/s                0.553 x
-  cat                           264 ms +-0%, 12.21 GB/s               0.194 x
+  rmqtool verify                1.37 s +-3%, 2.35 GB/s
+  verify, log pass              713 ms +-2%, 4.52 GB/s                0.521 x
+  cat                           260 ms +-5%, 12.41 GB/s                0.19 x
 stats
-  rmqtool stats                 1.31 s +-3%, 2.46 GB/s
-  verify, log pass              777 ms +-4%, 4.15 GB/s                0.621 x
-  cat                           269 ms +-2%, 11.97 GB/s                0.21 x
+  rmqtool stats                 1.08 s +-8%, 2.99 GB/s
+  verify, log pass              767 ms +-7%, 4.20 GB/s                0.706 x
+  cat                           271 ms +-4%, 11.90 GB/s               0.253 x
 stats by topic, queue and hour
-  rmqtool stats --by            1.11 s +-2%, 2.91 GB/s
-  verify, log pass              775 ms +-4%, 4.16 GB/s                 0.69 x
-  cat                           263 ms +-2%, 12.25 GB/s               0.243 x
+  rmqtool stats --by            1.11 s +-1%, 2.89 GB/s
+  verify, log pass              756 ms +-2%, 4.26 GB/s                0.678 x
+  cat                           266 ms +-1%, 12.12 GB/s               0.238 x
+grep of a text
+  rmqtool dump                  1.17 s +-4%, 2.75 GB/s
+  verify, log pass              701 ms +-2%, 4.60 GB/s                0.593 x
+  cat                           259 ms +-1%, 12.45 GB/s               0.219 x
+grep of a regular expression
+  rmqtool dump                  1.24 s +-1%, 2.59 GB/s
+  verify, log pass              742 ms +-2%, 4.34 GB/s                0.599 x
+  cat                           263 ms +-5%, 12.24 GB/s                0.21 x
+grep in compressed bodies
+  rmqtool dump                  5.55 s, 112,606 messages/s
+  Python, zlib.decompress       3.68 s, 170,040 messages/s            0.662 x
+  verify, log pass              426 ms, 1.47 million messages/s      0.0768 x
 export to Parquet
-  rmqtool export                11.5 s, 218,147 messages/s
-  pyarrow alone                 10.8 s, 231,350 messages/s            0.943 x
-  verify, log pass              1.06 s, 2.36 million messages/s      0.0923 x
-  cat                           286 ms, 8.73 million messages/s       0.025 x
+  rmqtool export                11.4 s, 220,237 messages/s
+  pyarrow alone                 8.57 s, 291,566 messages/s            0.755 x
+  verify, log pass              772 ms, 3.24 million messages/s       0.068 x
+  cat                           271 ms, 9.23 million messages/s      0.0239 x
 export to Parquet, without bodies
-  rmqtool export                1.59 s +-0%, 1.57 million messages/s
-  pyarrow alone                 474 ms +-3%, 5.28 million messages/s  0.298 x
-  verify, log pass              782 ms +-2%, 3.2 million messages/s   0.492 x
-  cat                           263 ms +-1%, 9.52 million messages/s  0.165 x
+  rmqtool export                1.25 s +-2%, 2 million messages/s
+  pyarrow alone                 453 ms +-1%, 5.51 million messages/s  0.362 x
+  verify, log pass              787 ms +-6%, 3.18 million messages/s  0.629 x
+  cat                           259 ms +-0%, 9.65 million messages/s  0.207 x
 export to Arrow
-  rmqtool export                8.82 s, 283,514 messages/s
-  cat                           289 ms, 8.66 million messages/s      0.0327 x
+  rmqtool export                10.1 s, 246,743 messages/s
+  cat                           351 ms, 7.13 million messages/s      0.0346 x
 dump to JSON lines
-  rmqtool dump                  18.5 s, 135,305 messages/s
-  rmqtool export                19.9 s, 125,732 messages/s             1.08 x
-  Python, json.loads            19.3 s, 129,775 messages/s             1.04 x
-  cat                           418 ms, 5.98 million messages/s      0.0226 x
+  rmqtool dump                  18.8 s, 132,661 messages/s
+  rmqtool export                18.8 s, 132,852 messages/s            0.999 x
+  Python, json.loads            20.6 s, 121,623 messages/s             1.09 x
+  cat                           511 ms, 4.89 million messages/s      0.0271 x
 verify, log pass, cold cache
-  rmqtool verify                3.29 s, 0.98 GB/s
-  cat                           1.48 s, 2.17 GB/s                     0.451 x
+  rmqtool verify                1.72 s +-2%, 1.88 GB/s
+  cat                           1.61 s +-14%, 2.00 GB/s               0.941 x
 verify, all passes, cold cache
-  rmqtool verify                4.67 s, 0.69 GB/s
-  cat                           2.01 s, 1.60 GB/s                     0.431 x
+  rmqtool verify                3.19 s, 1.01 GB/s
+  cat                           2.2 s, 1.46 GB/s                      0.691 x
 stats, cold cache
-  rmqtool stats                 3.39 s, 0.95 GB/s
-  cat                           2.59 s, 1.25 GB/s                     0.764 x
+  rmqtool stats                 1.89 s, 1.70 GB/s
+  cat                           2.82 s, 1.14 GB/s                      1.49 x
 export to Parquet, cold cache
-  rmqtool export                11.7 s, 0.28 GB/s
-  cat                           5.15 s, 0.63 GB/s                     0.441 x
+  rmqtool export                12.2 s, 0.26 GB/s
+  cat                           4.05 s, 0.80 GB/s                     0.332 x
 recover, the plan, cold cache
-  rmqtool recover               4.75 s, 0.68 GB/s
-  cat                           3.7 s, 0.87 GB/s                      0.777 x
+  rmqtool recover               3.07 s, 1.05 GB/s
+  cat                           2.8 s, 1.15 GB/s                      0.914 x
 ```
 
 Recovery:
 
 ```text
 recover, the plan
-  rmqtool recover               1.56 s, 2.06 GB/s
-  Java 5.4.0, process           11.3 s, 0.29 GB/s                      7.21 x
-  Java 5.4.0, process, work alo 6.87 s, 0.47 GB/s                       4.4 x
+  rmqtool recover               1.47 s, 2.19 GB/s
+  Java 5.4.0, process           12.7 s, 0.25 GB/s                      8.62 x
+  Java 5.4.0, process, work alo 8.13 s, 0.40 GB/s                      5.51 x
 recover and apply
-  rmqtool recover --apply       1.87 s, 1.72 GB/s
-  Java 5.4.0, process           11 s, 0.29 GB/s                        5.88 x
-  Java 5.4.0, process, work alo 6.6 s, 0.49 GB/s                       3.53 x
+  rmqtool recover --apply       2.02 s, 1.59 GB/s
+  Java 5.4.0, process           11.1 s, 0.29 GB/s                      5.49 x
+  Java 5.4.0, process, work alo 6.74 s, 0.48 GB/s                      3.33 x
 ```
 
 Writing:
 
 ```text
 append from Parquet, 1 topic
-  rmqtool append                2.06 s, 485,889 messages/s
-  bare writer                   2.04 s, 490,887 messages/s             0.99 x
-  one file per queue            3.72 s, 269,054 messages/s             1.81 x
-  Java 5.4.0, warm              3.81 s, 262,230 messages/s             1.85 x
-  Java 5.4.0, process           9.23 s, 108,349 messages/s             4.48 x
-  Java 5.4.0, process, work alo 4.88 s, 205,015 messages/s             2.37 x
+  rmqtool append                1.87 s, 534,218 messages/s
+  bare writer                   1.68 s, 596,870 messages/s            0.895 x
+  one file per queue            3.71 s, 269,212 messages/s             1.98 x
+  Java 5.4.0, warm              3.3 s, 303,014 messages/s              1.76 x
+  Java 5.4.0, process           8.69 s, 115,123 messages/s             4.64 x
+  Java 5.4.0, process, work alo 4.62 s, 216,455 messages/s             2.47 x
 append from Arrow, 1 topic
-  rmqtool append                2.86 s, 349,364 messages/s
-  bare writer                   2.01 s, 496,568 messages/s            0.704 x
-  one file per queue            3.25 s, 307,464 messages/s             1.14 x
-  Java 5.4.0, warm              3.75 s, 266,794 messages/s             1.31 x
+  rmqtool append                1.98 s, 504,504 messages/s
+  bare writer                   1.66 s, 603,646 messages/s            0.836 x
+  one file per queue            3.68 s, 272,080 messages/s             1.85 x
+  Java 5.4.0, warm              2.87 s, 349,033 messages/s             1.45 x
 append from Parquet, 10 topics
-  rmqtool append                1.69 s, 592,279 messages/s
-  bare writer                   2.49 s, 401,428 messages/s             1.48 x
-  one file per queue            3.52 s, 283,809 messages/s             2.09 x
-  Java 5.4.0, warm              4.16 s, 240,324 messages/s             2.46 x
+  rmqtool append                2.05 s, 488,095 messages/s
+  bare writer                   2.15 s, 465,395 messages/s             1.05 x
+  one file per queue            3.55 s, 281,528 messages/s             1.73 x
+  Java 5.4.0, warm              3.09 s, 324,091 messages/s             1.51 x
 append from Parquet, 100 topics
-  rmqtool append                2.39 s, 417,628 messages/s
-  bare writer                   1.85 s, 539,908 messages/s            0.774 x
-  one file per queue            3.58 s, 279,387 messages/s             1.49 x
-  Java 5.4.0, warm              4 s, 249,736 messages/s                1.67 x
+  rmqtool append                2.41 s, 414,756 messages/s
+  bare writer                   2.06 s, 485,181 messages/s            0.855 x
+  one file per queue            4.38 s, 228,384 messages/s             1.82 x
+  Java 5.4.0, warm              4.74 s, 211,066 messages/s             1.97 x
 append from Parquet, 1,000 topics
-  rmqtool append                3.44 s, 290,886 messages/s
-  bare writer                   1.9 s, 527,418 messages/s             0.552 x
-  one file per queue            5.05 s, 198,009 messages/s             1.47 x
-  Java 5.4.0, warm              6.72 s, 148,788 messages/s             1.96 x
+  rmqtool append                3.64 s, 274,981 messages/s
+  bare writer                   2.98 s, 335,628 messages/s            0.819 x
+  one file per queue            5.52 s, 181,173 messages/s             1.52 x
+  Java 5.4.0, warm              7.32 s, 136,585 messages/s             2.01 x
 append from Parquet, 10,000 topics
-  rmqtool append                12.3 s, 163,244 messages/s
-  bare writer                   7.29 s, 274,177 messages/s            0.595 x
-  one file per queue            25.1 s, 79,641 messages/s              2.05 x
-  Java 5.4.0, warm              17.3 s, 115,623 messages/s             1.41 x
+  rmqtool append                15.1 s, 132,272 messages/s
+  bare writer                   7.57 s, 264,093 messages/s            0.501 x
+  one file per queue            28.5 s, 70,137 messages/s              1.89 x
+  Java 5.4.0, warm              18.9 s, 105,574 messages/s             1.25 x
 append from JSON lines
-  rmqtool append                2.38 s, 419,742 messages/s
-  bare writer                   2.4 s, 417,143 messages/s              1.01 x
-  Python, json.loads            4.28 s, 233,706 messages/s              1.8 x
-  Java 5.4.0, warm              3.18 s, 314,024 messages/s             1.34 x
+  rmqtool append                2.14 s, 466,727 messages/s
+  bare writer                   1.92 s, 520,455 messages/s            0.897 x
+  Python, json.loads            3.99 s, 250,365 messages/s             1.86 x
+  Java 5.4.0, warm              2.79 s, 358,687 messages/s              1.3 x
 put, one by one (in process)
-  StoreWriter.put               4.34 s, 115,297 messages/s
-  StoreWriter.put, write buffer 2.57 s, 194,814 messages/s            0.592 x
-  a bare Python loop            1.1 s, 453,591 messages/s             0.254 x
-  a bare Python loop, pwrite    2.26 s, 221,096 messages/s            0.521 x
-  Java 5.4.0, warm              1.31 s, 381,528 messages/s            0.302 x
+  StoreWriter.put               4.41 s, 113,282 messages/s
+  StoreWriter.put, write buffer 2.74 s, 182,262 messages/s            0.622 x
+  a bare Python loop            1.13 s, 443,272 messages/s            0.256 x
+  a bare Python loop, pwrite    2.19 s, 227,858 messages/s            0.497 x
+  Java 5.4.0, warm              1.72 s, 290,096 messages/s             0.39 x
 put, lists of messages (in process)
-  StoreWriter.put_many, 16,384  3.76 s, 532,087 messages/s
-  StoreWriter.put_many, 1,024   4.12 s, 485,212 messages/s              1.1 x
-  Java 5.4.0, warm              7.11 s, 281,130 messages/s             1.89 x
+  StoreWriter.put_many, 16,384  3.33 s, 600,706 messages/s
+  StoreWriter.put_many, 1,024   3.35 s, 596,581 messages/s             1.01 x
+  Java 5.4.0, warm              6.65 s, 300,812 messages/s                2 x
 put and flush, 16 threads (in process)
-  StoreWriter.put, sync         4.55 s, 10,995 messages/s
-  write and flush               564 ms, 88,660 messages/s             0.124 x
-  Java 5.4.0, warm              2.12 s, 23,569 messages/s             0.467 x
+  StoreWriter.put, sync         4.48 s, 11,161 messages/s
+  write and flush               565 ms, 88,545 messages/s             0.126 x
+  Java 5.4.0, warm              2.11 s, 23,678 messages/s             0.471 x
 ```
 
 Look-ups:
 
 ```text
 lookup of 1 key
-  rmqtool lookup                147 ms, 7 keys/s
-  an empty Typer command        64.4 ms, 16 keys/s                    0.438 x
-  Java 5.4.0, process           2.08 s, 0 keys/s                       14.1 x
-  Java 5.4.0, process, work alo 92.9 ms, 11 keys/s                    0.632 x
-  Java 5.4.0, warm              89.5 us, 11,173 keys/s             0.000608 x
+  rmqtool lookup                113 ms, 9 keys/s
+  an empty Typer command        84.6 ms, 12 keys/s                    0.747 x
+  Java 5.4.0, process           2 s, 1 keys/s                          17.6 x
+  Java 5.4.0, process, work alo 122 ms, 8 keys/s                       1.08 x
+  Java 5.4.0, warm              160 us, 6,231 keys/s                0.00142 x
 lookup of 1,000 keys
-  rmqtool lookup                211 ms, 4,739 keys/s
-  an empty Typer command        57.3 ms, 17,458 keys/s                0.271 x
-  Java 5.4.0, process           2.05 s, 488 keys/s                      9.7 x
-  Java 5.4.0, process, work alo 143 ms, 6,975 keys/s                   0.68 x
-  Java 5.4.0, warm              5.38 ms, 185,770 keys/s              0.0255 x
+  rmqtool lookup                260 ms, 3,841 keys/s
+  an empty Typer command        105 ms, 9,562 keys/s                  0.402 x
+  Java 5.4.0, process           2.23 s, 449 keys/s                     8.56 x
+  Java 5.4.0, process, work alo 136 ms, 7,327 keys/s                  0.524 x
+  Java 5.4.0, warm              8.17 ms, 122,362 keys/s              0.0314 x
 lookup of 1,000 keys, their places
-  rmqtool lookup                155 ms +-2%, 6,453 keys/s, CPU 155 ms
-  with one key                  102 ms +-1%, 9,833 keys/s, CPU 101 ms
-                                                         0.658 x, CPU 0.659 x
-  its reads alone               78.7 ms +-1%, 12,701 keys/s, CPU 78.4 ms
-                                                         0.507 x, CPU 0.507 x
+  rmqtool lookup                170 ms +-23%, 5,873 keys/s, CPU 170 ms
+  with one key                  114 ms +-11%, 8,808 keys/s, CPU 113 ms
+                                                         0.667 x, CPU 0.668 x
+  its reads alone               97.3 ms +-16%, 10,277 keys/s, CPU 96.9 ms
+                                                         0.583 x, CPU 0.586 x
 lookup of 20,000 keys
-  rmqtool lookup                533 ms, 37,509 keys/s
-  an empty Typer command        63.8 ms, 313,421 keys/s                0.12 x
-  Java 5.4.0, process           2.37 s, 8,438 keys/s                   4.45 x
-  Java 5.4.0, process, work alo 266 ms, 75,047 keys/s                   0.5 x
-  Java 5.4.0, warm              71.9 ms, 278,178 keys/s               0.135 x
+  rmqtool lookup                619 ms, 32,331 keys/s
+  an empty Typer command        74.6 ms, 268,242 keys/s               0.121 x
+  Java 5.4.0, process           2.8 s, 7,132 keys/s                    4.53 x
+  Java 5.4.0, process, work alo 301 ms, 66,464 keys/s                 0.486 x
+  Java 5.4.0, warm              66.1 ms, 302,547 keys/s               0.107 x
 lookup of 20,000 keys, their places
-  rmqtool lookup                377 ms +-4%, 52,994 keys/s, CPU 377 ms
-  with one key                  103 ms +-2%, 193,482 keys/s, CPU 103 ms
-                                                         0.274 x, CPU 0.274 x
-  its reads alone               99.8 ms +-10%, 200,351 keys/s, CPU 99.1 ms
-                                                         0.261 x, CPU 0.261 x
+  rmqtool lookup                373 ms +-2%, 53,685 keys/s, CPU 372 ms
+  with one key                  106 ms +-4%, 189,221 keys/s, CPU 105 ms
+                                                           0.28 x, CPU 0.28 x
+  its reads alone               109 ms +-3%, 184,040 keys/s, CPU 107 ms
+                                                         0.292 x, CPU 0.288 x
 lookup of 100,000 keys
-  rmqtool lookup                902 ms, 110,835 keys/s
-  an empty Typer command        60.1 ms, 1.66 million keys/s         0.0667 x
-  Java 5.4.0, process           2.46 s, 40,688 keys/s                  2.72 x
-  Java 5.4.0, process, work alo 513 ms, 194,994 keys/s                0.568 x
-  Java 5.4.0, warm              212 ms, 472,044 keys/s                0.235 x
+  rmqtool lookup                984 ms, 101,649 keys/s
+  an empty Typer command        68.3 ms, 1.46 million keys/s         0.0694 x
+  Java 5.4.0, process           2.9 s, 34,537 keys/s                   2.94 x
+  Java 5.4.0, process, work alo 659 ms, 151,813 keys/s                 0.67 x
+  Java 5.4.0, warm              227 ms, 440,528 keys/s                0.231 x
 lookup of 100,000 keys, their places
-  rmqtool lookup                598 ms +-5%, 167,118 keys/s, CPU 598 ms
-  with one key                  103 ms +-4%, 974,850 keys/s, CPU 102 ms
-                                                          0.17 x, CPU 0.169 x
-  its reads alone               166 ms +-6%, 601,864 keys/s, CPU 166 ms
-                                                          0.28 x, CPU 0.279 x
+  rmqtool lookup                720 ms +-12%, 138,947 keys/s, CPU 719 ms
+  with one key                  116 ms +-22%, 858,664 keys/s, CPU 116 ms
+                                                          0.16 x, CPU 0.159 x
+  its reads alone               209 ms +-16%, 478,347 keys/s, CPU 208 ms
+                                                         0.272 x, CPU 0.272 x
 lookup of 100,000 keys, files open (in process)
-  lookup_columns                277 ms +-1%, 361,345 keys/s
-  Java 5.4.0, warm              206 ms +-1%, 484,393 keys/s           0.746 x
+  lookup_columns                359 ms +-6%, 278,800 keys/s
+  Java 5.4.0, warm              243 ms +-1%, 411,046 keys/s           0.681 x
 ```
 
 Replication and serving:
 
 ```text
 serve, 1 consumer
-  rmqtool serve                 3.24 s, 262,308 messages/s, CPU 2.98 s
-  broker 5.4.0                  3.72 s, 228,332 messages/s, CPU 5.69 s
-                                                           1.15 x, CPU 1.91 x
+  rmqtool serve                 3.03 s, 280,990 messages/s, CPU 2.87 s
+  broker 5.4.0                  4.59 s, 185,235 messages/s, CPU 6.92 s
+                                                           1.52 x, CPU 2.41 x
+  asyncio alone                 1.14 s, 748,614 messages/s, CPU 800 ms
+                                                         0.375 x, CPU 0.279 x
+  asyncio, reads and checks     2.31 s, 368,569 messages/s, CPU 1.82 s
+                                                         0.762 x, CPU 0.634 x
 serve, 4 consumers
-  rmqtool serve                 3.91 s, 217,294 messages/s, CPU 3.63 s
-  broker 5.4.0                  2.83 s, 300,553 messages/s, CPU 3.55 s
-                                                         0.723 x, CPU 0.978 x
+  rmqtool serve                 5.72 s, 148,604 messages/s, CPU 4.65 s
+  broker 5.4.0                  4.82 s, 176,251 messages/s, CPU 5.07 s
+                                                          0.843 x, CPU 1.09 x
+  asyncio alone                 1.41 s, 604,554 messages/s, CPU 1.11 s
+                                                         0.246 x, CPU 0.239 x
+  asyncio, reads and checks     2.71 s, 313,224 messages/s, CPU 2.4 s
+                                                         0.474 x, CPU 0.516 x
 receive
-  rmqtool receive               2.71 s, 0.38 GB/s, CPU 1.63 s
-  Java 5.4.0, slave             3.88 s, 0.26 GB/s, CPU 5.73 s
-                                                           1.44 x, CPU 3.51 x
+  rmqtool receive               4.28 s, 0.24 GB/s, CPU 2.3 s
+  Java 5.4.0, slave             5.51 s, 0.19 GB/s, CPU 8.33 s
+                                                           1.29 x, CPU 3.63 x
 receive --dispatch
-  rmqtool receive --dispatch    2.31 s, 0.45 GB/s, CPU 1.82 s
-  Java 5.4.0, slave             3.02 s, 0.34 GB/s, CPU 4.92 s
-                                                            1.31 x, CPU 2.7 x
+  rmqtool receive --dispatch    2.64 s, 0.39 GB/s, CPU 2.01 s
+  Java 5.4.0, slave             4.06 s, 0.25 GB/s, CPU 6.29 s
+                                                           1.54 x, CPU 3.13 x
 ```
 
 Spark:
 
 ```text
 start, spark-scan of 4 MiB
-  rmqtool spark-scan            14 s
-  bare PySpark                  12 s                                  0.856 x
+  rmqtool spark-scan            18.6 s
+  bare PySpark                  16.2 s                                0.873 x
 Spark: count by topic (in process)
-  rocketmq-store                1.13 s +-14%, 2.22 million rows/s
-  from memory                   680 ms +-2%, 3.68 million rows/s      0.614 x
-  an empty source               349 ms +-5%, 7.16 million rows/s      0.314 x
+  rocketmq-store                1.37 s, 1.83 million rows/s
+  from memory                   712 ms, 3.51 million rows/s           0.521 x
+  an empty source               442 ms, 5.66 million rows/s           0.323 x
 Spark: rows of six columns (in process)
-  rocketmq-store                1.04 s +-5%, 2.4 million rows/s
-  from memory                   593 ms +-1%, 4.21 million rows/s       0.57 x
-  from memory, log read         790 ms +-2%, 3.16 million rows/s       0.76 x
-  struct in mapPartitions       115,012 rows/s, of a part              20.9 x
+  rocketmq-store                1.12 s +-0%, 2.24 million rows/s
+  from memory                   637 ms +-2%, 3.92 million rows/s       0.57 x
+  from memory, log read         787 ms +-4%, 3.18 million rows/s      0.704 x
+  struct in mapPartitions       93,457 rows/s, of a part               23.9 x
 Spark: rows of six columns, cold cache (in process)
-  rocketmq-store                2.68 s, 934,575 rows/s
-  cat                           2.55 s, 979,327 rows/s                0.954 x
+  rocketmq-store                1.57 s, 1.59 million rows/s
+  cat                           2.49 s, 1 million rows/s               1.59 x
 Spark: one topic of 1,000 topics (in process)
-  rocketmq-store                141 ms +-32%
-  a scan of all messages        1.42 s +-9%                            10.2 x
+  rocketmq-store                157 ms +-35%
+  a scan of all messages        1.44 s +-12%                           9.85 x
 Spark: one hour (in process)
-  rocketmq-store                134 ms +-18%
-  a scan of all messages        1.69 s +-6%                            12.8 x
+  rocketmq-store                106 ms +-27%
+  a scan of all messages        1.42 s +-10%                           13.4 x
 Spark: one key (in process)
-  rocketmq-store                120 ms +-27%
-  a scan of all messages        1.5 s +-7%                             11.9 x
+  rocketmq-store                110 ms +-26%
+  a scan of all messages        1.49 s +-12%                           15.1 x
 Spark: plan of 100,000 files (in process)
-  plan_scan                     5.06 s, 19,777 files/s
-  reading the heads             1.45 s, 68,734 files/s                0.288 x
+  plan_scan                     5.45 s, 18,354 files/s
+  reading the heads             1.38 s, 72,226 files/s                0.254 x
 ```
 
 The time of a command at several sizes; memory and open files at the first and the last one. The
 slope is the exponent of the time: 1 grows as the size, 0 not at all.
 
 ```text
-info, bytes of log, slope -0.10
-    1.01 GiB    133 ms    16 MiB     10 open files
-    2.03 GiB    128 ms    16 MiB     14 open files
-    4.06 GiB    126 ms    16 MiB     21 open files
-    8.12 GiB    107 ms    16 MiB     29 open files
-dump of 10 messages, bytes of log, slope -0.14
-    1.01 GiB    130 ms    15 MiB      4 open files
-    2.03 GiB    107 ms    15 MiB      4 open files
-    4.06 GiB    113 ms    15 MiB      3 open files
-    8.12 GiB   97.1 ms    15 MiB      4 open files
-tail of 10 messages, bytes of log, slope -0.07
-    1.01 GiB    120 ms    15 MiB      9 open files
-    2.03 GiB    125 ms    15 MiB     13 open files
-    4.06 GiB    129 ms    15 MiB     17 open files
-    8.12 GiB    104 ms    15 MiB     21 open files
-lookup of one key, bytes of log, slope 0.67
-    1.01 GiB    114 ms    15 MiB      4 open files
-    2.03 GiB    117 ms    15 MiB      5 open files
-    4.06 GiB    105 ms    15 MiB      5 open files
-    8.12 GiB    457 ms    46 MiB      7 open files
-verify, bytes of log, slope 0.61
-    1.01 GiB    827 ms    67 MiB     14 open files
-    2.03 GiB    1.08 s    67 MiB     26 open files
-    4.06 GiB    1.72 s    67 MiB     30 open files
-    8.12 GiB    2.93 s    91 MiB     41 open files
-stats, bytes of log, slope 0.71
-    1.01 GiB    604 ms    49 MiB      4 open files
-    2.03 GiB    917 ms    49 MiB      5 open files
-    4.06 GiB    1.57 s    49 MiB      4 open files
-    8.12 GiB    2.63 s    49 MiB      4 open files
-lookup of 1,000 keys, bytes of log, slope 0.62
-    1.01 GiB    269 ms    18 MiB      6 open files
-    2.03 GiB    327 ms    17 MiB      6 open files
-    4.06 GiB    257 ms    18 MiB      8 open files
-    8.12 GiB    972 ms    54 MiB     13 open files
-export to Parquet, bytes of log, slope 0.90
-    1.01 GiB    4.45 s   304 MiB     13 open files
-    2.03 GiB    8.83 s   297 MiB     18 open files
-    4.06 GiB    17.1 s   293 MiB     25 open files
-    8.12 GiB    28.9 s   317 MiB     21 open files
+info, bytes of log, slope 0.01
+    1.01 GiB   97.2 ms    15 MiB      9 open files
+    2.03 GiB    111 ms    15 MiB     14 open files
+    4.06 GiB    107 ms    15 MiB     10 open files
+    8.12 GiB   98.6 ms    15 MiB     28 open files
+dump of 10 messages, bytes of log, slope 0.02
+    1.01 GiB    108 ms    14 MiB      4 open files
+    2.03 GiB   98.1 ms    14 MiB      4 open files
+    4.06 GiB   99.6 ms    14 MiB      4 open files
+    8.12 GiB    114 ms    14 MiB      4 open files
+tail of 10 messages, bytes of log, slope -0.02
+    1.01 GiB    108 ms    15 MiB      9 open files
+    2.03 GiB    123 ms    15 MiB     12 open files
+    4.06 GiB    106 ms    15 MiB     17 open files
+    8.12 GiB    104 ms    15 MiB     17 open files
+lookup of one key, bytes of log, slope 0.16
+    1.01 GiB   96.8 ms    15 MiB      6 open files
+    2.03 GiB    104 ms    15 MiB      5 open files
+    4.06 GiB    104 ms    15 MiB      3 open files
+    8.12 GiB    136 ms    25 MiB      8 open files
+verify, bytes of log, slope 0.71
+    1.01 GiB    825 ms    66 MiB     14 open files
+    2.03 GiB    1.09 s    75 MiB     26 open files
+    4.06 GiB    1.87 s    67 MiB     30 open files
+    8.12 GiB    3.59 s    92 MiB     41 open files
+stats, bytes of log, slope 0.72
+    1.01 GiB    612 ms    49 MiB      4 open files
+    2.03 GiB    819 ms    49 MiB      4 open files
+    4.06 GiB    1.38 s    49 MiB      5 open files
+    8.12 GiB    2.72 s    49 MiB      5 open files
+lookup of 1,000 keys, bytes of log, slope 1.93
+    1.01 GiB    247 ms    17 MiB      5 open files
+    2.03 GiB    249 ms    17 MiB      6 open files
+    4.06 GiB    245 ms    17 MiB      8 open files
+    8.12 GiB    13.6 s    26 MiB     12 open files
+export to Parquet, bytes of log, slope 1.02
+    1.01 GiB    3.76 s   300 MiB     13 open files
+    2.03 GiB    7.38 s   300 MiB     18 open files
+    4.06 GiB    16.4 s   296 MiB     25 open files
+    8.12 GiB    31.1 s   318 MiB     21 open files
 spark-scan, count, bytes of log, slope 0.07
-    1.01 GiB    14.8 s  1103 MiB     11 open files
-    2.03 GiB    15.7 s  1019 MiB     16 open files
-    4.06 GiB    15.4 s  1032 MiB     21 open files
-    8.12 GiB    16.9 s  1122 MiB     37 open files
-recover, the plan, bytes of log, slope 0.75
-    1.01 GiB    835 ms   109 MiB      7 open files
-    2.03 GiB    1.17 s   155 MiB      7 open files
-    4.06 GiB    1.99 s   211 MiB     10 open files
-    8.12 GiB    3.99 s   343 MiB     14 open files
-recover and apply, bytes of log, slope 0.92
-    1.01 GiB    1.08 s   154 MiB      7 open files
-    2.03 GiB    1.31 s   224 MiB      7 open files
-    4.06 GiB    2.04 s   292 MiB      7 open files
-    8.12 GiB    7.24 s   401 MiB      7 open files
-append from Parquet, bytes of log, slope 0.91
-    1.01 GiB    3.97 s   420 MiB     10 open files
-    2.03 GiB    8.14 s   450 MiB     11 open files
-    4.06 GiB    13.8 s   459 MiB     11 open files
-    8.12 GiB    26.5 s   474 MiB     11 open files
-info, topics, slope 0.36
-           1    117 ms    16 MiB      9 open files
-          10    115 ms    16 MiB     45 open files
-         100    141 ms    17 MiB     68 open files
-       1,000    574 ms    43 MiB     68 open files
-      10,000    3.12 s   105 MiB      6 open files
-verify, topics, slope 0.41
-           1    736 ms    67 MiB     18 open files
-          10    849 ms    68 MiB    126 open files
-         100    2.91 s    75 MiB    582 open files
-       1,000    12.2 s   111 MiB    518 open files
-export to Parquet, topics, slope -0.02
-           1    4.97 s   305 MiB     13 open files
-          10    4.06 s   295 MiB     49 open files
-         100    4.81 s   302 MiB     71 open files
-       1,000    4.48 s   315 MiB     26 open files
-recover, the plan, topics, slope 0.26
-           1    831 ms   127 MiB      7 open files
-          10    937 ms   128 MiB      6 open files
-         100    1.32 s   128 MiB      7 open files
-       1,000    5.06 s   150 MiB      7 open files
-recover and apply, topics, slope 0.32
-           1    1.17 s   167 MiB      7 open files
-          10    1.15 s   168 MiB      7 open files
-         100    1.75 s   172 MiB      7 open files
-       1,000    10.5 s   195 MiB      7 open files
-append from Parquet, topics, slope 0.06
-           1    3.44 s   430 MiB     10 open files
-          10    3.87 s   424 MiB     10 open files
-         100    4.39 s   481 MiB     10 open files
-       1,000    5.37 s   514 MiB     10 open files
+    1.01 GiB    14.6 s  1002 MiB     10 open files
+    2.03 GiB    13.7 s  1084 MiB     15 open files
+    4.06 GiB    14.4 s  1019 MiB     22 open files
+    8.12 GiB      17 s  1084 MiB     37 open files
+recover, the plan, bytes of log, slope 0.81
+    1.01 GiB    800 ms   110 MiB      7 open files
+    2.03 GiB    1.12 s   153 MiB      8 open files
+    4.06 GiB    1.91 s   213 MiB     10 open files
+    8.12 GiB    4.34 s   332 MiB     15 open files
+recover and apply, bytes of log, slope 0.96
+    1.01 GiB    936 ms   155 MiB      7 open files
+    2.03 GiB    1.42 s   226 MiB      6 open files
+    4.06 GiB    1.92 s   288 MiB      6 open files
+    8.12 GiB     6.9 s   423 MiB      7 open files
+append from Parquet, bytes of log, slope 1.02
+    1.01 GiB    3.61 s   445 MiB     10 open files
+    2.03 GiB    6.15 s   425 MiB     11 open files
+    4.06 GiB    12.4 s   449 MiB     11 open files
+    8.12 GiB    30.4 s   474 MiB     11 open files
+info, topics, slope 0.38
+           1    133 ms    15 MiB      9 open files
+          10    106 ms    15 MiB     45 open files
+         100    147 ms    16 MiB     68 open files
+       1,000    605 ms    43 MiB     68 open files
+      10,000    4.35 s   104 MiB      6 open files
+verify, topics, slope 0.38
+           1    817 ms    67 MiB     18 open files
+          10    943 ms    67 MiB    126 open files
+         100    2.82 s    77 MiB    583 open files
+       1,000    11.4 s   112 MiB    518 open files
+      10,000    27.6 s   286 MiB    518 open files
+export to Parquet, topics, slope 0.04
+           1    4.68 s   298 MiB     13 open files
+          10     4.2 s   304 MiB     49 open files
+         100    3.87 s   322 MiB     71 open files
+       1,000    4.39 s   316 MiB     25 open files
+      10,000    6.86 s   368 MiB     26 open files
+recover, the plan, topics, slope 0.50
+           1    955 ms   128 MiB      7 open files
+          10    953 ms   129 MiB      8 open files
+         100    1.18 s   128 MiB      8 open files
+       1,000    4.02 s   149 MiB      7 open files
+      10,000    93.7 s   502 MiB      7 open files
+recover and apply, topics, slope 0.50
+           1    1.21 s   168 MiB      7 open files
+          10    1.23 s   169 MiB      7 open files
+         100    1.56 s   171 MiB      7 open files
+       1,000    8.85 s   197 MiB      7 open files
+      10,000     119 s   424 MiB      7 open files
+append from Parquet, topics, slope 0.00
+           1    4.26 s   416 MiB     10 open files
+          10    3.65 s   421 MiB     11 open files
+         100    4.32 s   435 MiB     11 open files
+       1,000    4.38 s   508 MiB     10 open files
 ```
 """
 # speed: end
