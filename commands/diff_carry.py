@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Stores = Mapping[str, options.StoreOptions]
 """The stores `a` and `b`, for command lines."""
 
-_APPENDED_QUEUES = 4  # of a topic that append creates
 _TOPICS_SHOWN = 5
 _RANGES_SHOWN = 3  # of messages to carry over, each with a command line
 _FILES_SHOWN = 5
@@ -544,7 +543,9 @@ def _new_topic_lines(row: Row, name: str) -> Iterator[str]:
     if row["config"] is None:
         yield "             append creates a topic with 4 queues: create topics that are missing first"
     elif len(set(topics.values())) > 1:
-        others = [(topic, count) for topic, count in topics.items() if count != _APPENDED_QUEUES]
+        from rmqtool.write.topics import DEFAULT_QUEUES
+
+        others = [(topic, count) for topic, count in topics.items() if count != DEFAULT_QUEUES]
         shown = ", ".join(f"{shortened(topic)} {count}" for topic, count in others[:_TOPICS_SHOWN])
         more = f" and {len(others) - _TOPICS_SHOWN} more" if len(others) > _TOPICS_SHOWN else ""
         yield (

@@ -313,9 +313,9 @@ step 7.
 
 - 1. See what is missing. `rmqtool doctor STORE` names each lost file (CF06 to CF09; TM03 for timercheck), and
 says first if the whole folder is missing. CF03 is a topics.json that lacks topics with messages, as that of a
-new broker: these messages are served to nobody. CF15 is a topics.json that hides unread messages, for example
-one that was written from a template: its readQueueNums is too small, and recover raises it, or its perm does
-not allow reading, and stays as it is.
+new broker: no consumer gets these messages. CF15 reports a topics.json that hides unread messages, for
+example one that was written from a template: its readQueueNums is too small, and recover raises it, or its
+perm does not allow reading, and stays as it is.
 - 2. Before anything else, copy each lost file back into config/ from a backup, from the host that the
 store came from, or from a slave. A slave gets these files from its master every 10 seconds with 4.9 and
 every minute with 5.x; a copy that `rmqtool receive` keeps has them too. What a group consumed

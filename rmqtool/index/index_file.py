@@ -229,7 +229,7 @@ class IndexFile:
             broken(NOT_ALL_ENTRIES, slot)
 
     def _why_empty(self, slot: int, key_hash: int) -> str | None:
-        """Why an empty slot is wrong, or doubted, as far as a few reads can show; None if it is neither.
+        """Why an empty slot is wrong, or doubted; None if it is neither, as far as the read entries show.
 
         It is wrong if an entry belongs to it, and doubted if its page was expected to have slots in use and
         has none. Keys that count up have neighbouring slots and leave pages empty, so all entries are read
@@ -246,9 +246,9 @@ class IndexFile:
                 if not is_doubted and not self.is_small:
                     return None
                 break
-        if any(_places(self._first_entries, key_hash)):
-            return LOST_SLOT
-        return self._why_no_entry(key_hash) if is_doubted else None
+        if is_doubted:
+            return self._why_no_entry(key_hash)
+        return LOST_SLOT if any(_places(self._first_entries, key_hash)) else None
 
     def _why_no_entry(self, key_hash: int) -> str | None:
         """As `_why_empty`, of a slot that is doubted: by all entries that are in use."""

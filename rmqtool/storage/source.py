@@ -23,6 +23,7 @@ from rmqtool.storage import page_cache
 from rmqtool.storage.cold_reads import ColdReads
 from rmqtool.storage.page_cache import PageCache
 from rmqtool.storage.page_cache import resident_bytes as resident_bytes
+from rmqtool.storage.random_file import LocalFile
 from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.storage import StoragePath
 
@@ -41,6 +42,7 @@ WIDE_WINDOW = 16 << 20
 PAGE_BYTES = page_cache.PAGE
 _WAIT_SLICE_SECONDS = 0.1
 _SMALL_BYTES = 64 << 10  # windows of at most this many bytes get new memory
+_LONG_HOLE = 64 << 10  # bytes: shorter ones are read with the data around them
 _KEPT_BUFFERS = {WINDOW: 4, WIDE_WINDOW: 2}
 """Per thread and size: of two files at once, or of one, the current and the previous window."""
 _of_thread = local()
@@ -259,17 +261,17 @@ class FileSource:
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """What is read of [start, stop): not long holes, for which the system would have to make pages."""
-        if stop - start <= _SMALL_BYTES:
+        if stop - start < _LONG_HOLE:
             yield start, stop
             return
-        end = start
+        file, end = LocalFile(self._fd), start
         while end < stop:
             data = min(self.data_from(end), stop)
-            if data - end >= _SMALL_BYTES:
+            if data - end >= _LONG_HOLE:
                 if start < end:
                     yield start, end
                 start = data
-            end = min(max(self._hole_from(data), data + 1), stop)
+            end = min(max(file.hole_from(data), data + 1), stop)
         if start < end:
             yield start, end
 
@@ -326,12 +328,6 @@ class FileSource:
         except OSError as error:
             # ENXIO: only a hole up to the end; others: the file system does not report holes
             return self.size if error.errno == errno.ENXIO else offset
-
-    def _hole_from(self, offset: int) -> int:
-        try:
-            return os.lseek(self._fd, offset, os.SEEK_HOLE)
-        except OSError:  # ENXIO: the file ends before; others: the file system does not report holes
-            return self.size
 
     def close(self) -> None:
         """See ByteSource."""
