@@ -279,9 +279,13 @@ class _Resolver:
             raise FormatError(f"JSON: more than {DEPTH_LIMIT} levels")
         if is_reference(value):
             return self.target(value["$ref"], depth + 1)
+        # Most values are no containers: a call for each would take most of the time.
         if isinstance(value, dict):
-            return {key: self.value(item, depth + 1) for key, item in value.items()}
-        return [self.value(item, depth + 1) for item in value]
+            return {
+                key: self.value(item, depth + 1) if isinstance(item, (dict, list)) else item
+                for key, item in value.items()
+            }
+        return [self.value(item, depth + 1) if isinstance(item, (dict, list)) else item for item in value]
 
     def target(self, path: str, depth: int) -> Any:
         if path not in self.resolved:
