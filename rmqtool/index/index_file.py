@@ -117,6 +117,7 @@ class IndexFile:
         )  # fmt: skip
         self.slot_count = min(shape.slots, max(source.size - shape.slot_offset(0), 0) // index.SLOT_SIZE)
         self.entry_count = min(shape.entries, max(source.size - shape.entry_offset(0), 0) // index.ENTRY_SIZE)
+        self._doubted = 0  # slots
 
     @contextmanager
     def scanning(self) -> Iterator[IndexFile]:
@@ -247,18 +248,44 @@ class IndexFile:
                     return None
                 break
         if is_doubted:
-            return self._why_no_entry(key_hash)
+            return self._why_no_entry(slot, key_hash)
         return LOST_SLOT if any(_places(self._first_entries, key_hash)) else None
 
-    def _why_no_entry(self, key_hash: int) -> str | None:
-        """As `_why_empty`, of a slot that is doubted: by all entries that are in use."""
-        is_doubted = self.used < self.header.next_entry
+    def _why_no_entry(self, slot: int, key_hash: int) -> str | None:
+        """As `_why_empty`, of a slot that is doubted: by all entries that are in use.
+
+        The first such slot needs one pass over them; for all others a second pass notes where entries belong.
+        """
+        self._doubted += 1
+        if self._doubted > 1 and not self._slots_of_entries[slot]:
+            return DOUBTED_SLOT if self._lacks_entries else None
+        if any(any(_places(entries, key_hash)) for entries in self._used_entries()):
+            return LOST_SLOT
+        return DOUBTED_SLOT if self._lacks_entries else None
+
+    def _used_entries(self) -> Iterator[bytes]:
+        """Entries [1, used) block by block, each after an entry that does not count."""
         for first in range(1, self.used, _BLOCK):
-            entries = self.entry_bytes(first - 1, min(first + _BLOCK, self.used))
-            if any(_places(entries, key_hash)):  # which passes over the first one
-                return LOST_SLOT
-            is_doubted |= entries.find(_NO_ENTRY, index.ENTRY_SIZE) > 0
-        return DOUBTED_SLOT if is_doubted else None
+            yield self.entry_bytes(first - 1, min(first + _BLOCK, self.used))
+
+    @cached_property
+    def _lacks_entries(self) -> bool:
+        """Whether entries that the header counts are zero, or past the end of the file."""
+        return self.used < self.header.next_entry or any(
+            entries.find(_NO_ENTRY, index.ENTRY_SIZE) > 0 for entries in self._used_entries()
+        )
+
+    @cached_property
+    def _slots_of_entries(self) -> Array:
+        """Whether an entry in use belongs to a slot: shape (slots,), bool."""
+        import numpy as np
+
+        found = np.zeros(self.shape.slots, np.bool_)
+        for entries in self._used_entries():
+            count = len(entries) // index.ENTRY_SIZE
+            hashes = np.frombuffer(entries, index.ENTRY.dtype, count)["key_hash"][1:]
+            found[hashes % self.shape.slots] = True
+        return found
 
     @cached_property
     def _first_entries(self) -> bytes:

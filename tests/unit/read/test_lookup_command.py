@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -470,9 +471,10 @@ def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
 
 @pytest.mark.parametrize("lost", ["nothing", "slots", "slots and an entry"])
 @pytest.mark.parametrize("entries_read", [10_000, 300])
+@pytest.mark.parametrize("unknown", [1, 9])
 def test_keys_that_count_up_leave_pages_of_slots_empty(
-    lost: str, entries_read: int, tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    lost: str, entries_read: int, unknown: int, tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """They have neighbouring slots. Only where entries are lost too, an empty page of slots is doubted."""
     monkeypatch.setattr(index_file, "_ENTRIES_READ_MAX", entries_read * ENTRY_SIZE)
     monkeypatch.setattr(index_file, "_SMALL", entries_read * ENTRY_SIZE)
@@ -484,13 +486,14 @@ def test_keys_that_count_up_leave_pages_of_slots_empty(
             writer.put(NewMessage("T", b"x", keys=[f"o{number}"], uniq_key=f"u{number}"))
     (path,) = (root / "index").iterdir()
     slots = np.frombuffer(path.read_bytes(), ">i4", shape.slots, HEADER_SIZE)
-    key = next(
+    doubted = (
         name
         for name in (f"none{number}" for number in range(100_000))
         if not slots[max((at := index_key_hash(key_text("T", name)) % shape.slots) - 127, 0) : at + 128].any()
     )
+    keys = list(islice(doubted, unknown))
     if lost != "nothing":
-        key = "o1700"
+        keys[0] = key = "o1700"
         key_hash = index_key_hash(key_text("T", key))
         at = shape.slot_offset(key_hash % shape.slots) // 512 * 512
         entries = np.frombuffer(path.read_bytes(), ">i4", 5 * 2001, shape.entry_offset(0))[::5]
@@ -501,14 +504,15 @@ def test_keys_that_count_up_leave_pages_of_slots_empty(
             if lost == "slots and an entry":
                 file.seek(shape.entry_offset(number))
                 file.write(bytes(ENTRY_SIZE))
-    found = lookup(root, "--key", key)
+    asked = [text for key in keys for text in ("--key", key)]
+    found = lookup(root, *asked)
     assert ("unreliable index file" in found.err) == (lost != "nothing")
     assert ("is damaged: a hash chain has lost its slot (slot " in found.err) == (lost == "slots")
     assert (" may have lost slots: slot " in found.err) == (lost == "slots and an entry")
     assert [row["found_by"] for row in found.rows] == ([] if lost == "nothing" else ["scan"])
     (root / "abort").touch()
     text = " was not closed: a hash chain has lost its slot (slot "
-    found, never = lookup(root, "--key", key), lookup(root, "--key", key, "--scan", "never")
+    found, never = lookup(root, *asked), lookup(root, *asked, "--scan", "never")
     assert (text in found.err, text in never.err) == (lost == "slots", lost == "slots")
     assert ("; the log is scanned instead\n" in found.err) == (lost == "slots")
     assert "is damaged" not in found.err and "instead" not in never.err
