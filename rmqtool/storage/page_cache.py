@@ -34,14 +34,9 @@ class PageCache:
     """The pages of one open file: which are resident, and which this process fetched.
 
     `is_reported` is whether the system reports residency of this file to this process.
-
-    Raises:
-        OSError: the system cannot map the file.
     """
 
     def __init__(self, fd: int, size: int) -> None:
-        import ctypes
-
         self._fd = fd
         self._size = size
         self._fetched: list[tuple[int, int]] = []
@@ -50,10 +45,7 @@ class PageCache:
         self.is_reported = os.fstat(fd).st_uid == os.geteuid() or os.access(
             f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
         )
-        # Never accessed, so no page is mapped; mincore needs an address range.
-        self._address = _libc().mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
-        if self._address in (None, ctypes.c_void_p(-1).value):
-            raise OSError(ctypes.get_errno(), "cannot map the file")
+        self._address: int | None = None
         if self.is_reported:
             # No read-ahead except our own requests: it would not be known whose pages those are.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -64,9 +56,22 @@ class PageCache:
 
         start -= start % PAGE
         pages = create_string_buffer(-(-(stop - start) // PAGE))
-        if _libc().mincore(self._address + start, stop - start, pages) != 0:
+        address = self._mapped()
+        if address is None or _libc().mincore(address + start, stop - start, pages) != 0:
             return b"\1" * len(pages)
         return pages.raw.translate(_LOWEST_BIT)
+
+    def _mapped(self) -> int | None:
+        """The address range that mincore needs, or None if the system cannot map the file.
+
+        Of thousands of small files in the cache none is mapped. The range is never accessed, so it has no page.
+        """
+        from ctypes import c_void_p
+
+        if self._address is None:
+            address = _libc().mmap(None, self._size, _PROT_READ, _MAP_SHARED, self._fd, 0)
+            self._address = None if address in (None, c_void_p(-1).value) else address
+        return self._address
 
     def are_resident(self, start: int, stop: int) -> bool:
         """Whether every page of [start, stop) is resident; False too if the system lacks cachestat."""
@@ -138,7 +143,9 @@ class PageCache:
 
     def close(self) -> None:
         """Give the address range back; the file stays open."""
-        _libc().munmap(self._address, self._size)
+        if self._address is not None:
+            _libc().munmap(self._address, self._size)
+            self._address = None
 
 
 def resident_bytes(path: Path, start: int = 0, stop: int | None = None) -> int | None:
