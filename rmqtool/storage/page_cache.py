@@ -64,7 +64,7 @@ class PageCache:
     def _mapped(self) -> int | None:
         """The address range that mincore needs, or None if the system cannot map the file.
 
-        Of thousands of small files in the cache none is mapped. The range is never accessed, so it has no page.
+        Most small files are in the cache, and are not mapped. The range is never accessed, so it has no page.
         """
         from ctypes import c_void_p
 

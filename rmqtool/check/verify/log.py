@@ -223,8 +223,7 @@ class LogCheck:
         scan.end = frames.end
         scan.last_store_timestamp = max(scan.last_store_timestamp, int(rows["store_timestamp"].max()))
         counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
-        for name, count in zip(frames.topics, counts, strict=True):
-            scan.count_topic(java_utf8_decode(name), int(count))
+        scan.count_topics(frames.topics, counts.tolist())
         is_filler = dispatch.tags_code == _FILLER_CODE
         if is_filler.any():
             for number, count in enumerate(np.bincount(rows["topic_id"][is_filler]).tolist()):

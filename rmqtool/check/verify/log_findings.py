@@ -9,11 +9,12 @@ Source: spec 02 sections 2 and 15.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import Context
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import code_at_end, gap_code, zeros_code
 from rmqtool.log.events import Blank, CorruptRange, Reason
@@ -62,7 +63,7 @@ class ScannedFile:
     unsound_last: Finding | None = None
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     error: str | None = None
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: dict[bytes, int] = field(default_factory=dict)
     queues: Spans | None = None
     index_parts: list[IndexPart] = field(default_factory=list)
     rocksdb_index: list[RangeSums] = field(default_factory=list)
@@ -100,10 +101,14 @@ class ScannedFile:
         self.bad[-1] = replace(first, length=bad.end - first.physical_offset, nonzero_end=bad.nonzero_end,
                                to_end=bad.to_end)  # fmt: skip
 
-    def count_topic(self, topic: str, count: int) -> None:
-        """Count records of a topic; topics beyond the first TOPICS_MAX are not counted."""
-        if topic in self.topics or len(self.topics) < TOPICS_MAX:
-            self.topics[topic] = self.topics.get(topic, 0) + count
+    def count_topics(self, topics: Sequence[bytes], counts: Sequence[int]) -> None:
+        """Count the records of topics; those beyond the first TOPICS_MAX topics are not counted."""
+        known = self.topics
+        for topic, count in zip(topics, counts, strict=True):
+            if topic in known:
+                known[topic] += count
+            elif len(known) < TOPICS_MAX:
+                known[topic] = count
 
     @property
     def is_partial(self) -> bool:
@@ -140,7 +145,8 @@ def judge(context: Context, scan: ScannedFile, *, ends_log: bool) -> Iterator[Fi
     context.report.bytes += scan.stop - scan.start
     context.log_end = max(context.log_end, scan.end)
     context.last_store_timestamp = max(context.last_store_timestamp, scan.last_store_timestamp)
-    for topic, count in scan.topics.items():
+    for name, count in scan.topics.items():
+        topic = java_utf8_decode(name)
         context.topics[topic] = context.topics.get(topic, 0) + count
     found = [*_records(scan, ends_log), *_unreadable(context, scan), *_file_end(context, scan, ends_log)]
     found = [*_regions(context, scan, ends_log, found), *found]

@@ -14,7 +14,9 @@ section 5, spec 02 section 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 _RESTART_MS = 2000  # in which no broker starts twice
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 _RECORDS_MIN, _RECORDS_MAX = 1 << 14, 1 << 19  # that are compared together, of 80 bytes each
-_OF_EACH_QUEUE = 8
+_OF_EACH_QUEUE = 64
 
 _RIGHT = -1  # instead of a UnitFault: the unit is right
 _REPORTED = -2  # another finding says why the unit differs or cannot be had
@@ -106,6 +108,9 @@ class QueueCheck:
         self.failed: dict[Key, OSError] = {}
         self.batch_topics = set(topics_of_batches(context.layout))
         self.delays_ms = configured(context.layout.broker_conf)
+        # Thousands of short reads: threads that pass the GIL to each other at every one take twice as long.
+        # Reads over a network are slow enough to wait for them side by side.
+        self.turn: AbstractContextManager[Any] = Lock() if context.store.is_local else nullcontext()
 
     def reader(self) -> UnitReader:
         """A reader for one thread."""
@@ -115,8 +120,15 @@ class QueueCheck:
         """Compares the records of one part of the log; what is found is added to `spans`. For one thread."""
         return Comparison(self, spans)
 
-    def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
-        """Called with records of a queue in physical order, from any thread."""
+    def seen(self, keys: Sequence[Key], starts: np.ndarray, rows: Columns, of_batches: np.ndarray) -> None:
+        """Called with records in the order of their queues, in each in physical order; from any thread.
+
+        Args:
+            keys: the queues.
+            starts: the number of the first record of each.
+            rows: the records.
+            of_batches: which of the queues are batch queues, bool.
+        """
 
     def is_batch(self, key: Key, sys_flag: int) -> bool:
         """Whether a queue is a batch queue: by its topic, or by the flags of a record. None is in RocksDB.
@@ -273,10 +285,9 @@ class Comparison:
         self._spans = spans
         self._reader = check.reader()
         self._layout = check.context.layout
-        queues = len(self._layout.consume_queues) + len(self._layout.batch_queues)
-        self._wanted = min(max(_RECORDS_MIN, _OF_EACH_QUEUE * queues), _RECORDS_MAX)
-        self._topics: dict[bytes | str, int] = {}
-        self._names: list[str] = []
+        self._wanted = _RECORDS_MIN
+        self._expect(len(self._layout.consume_queues) + len(self._layout.batch_queues))
+        self._topics = _Topics()
         self._parts: list[Columns] = []
         self._count = 0
 
@@ -291,24 +302,20 @@ class Comparison:
         chosen = np.flatnonzero((kind == 0) | (kind == TRANSACTION_COMMIT))
         if not len(chosen):
             return
-        topics = np.array([self._topic(name, java_utf8_decode(name)) for name in frames.topics])
+        topics = np.array([self._topics[name] for name in frames.topics])
         queues = (topics[rows["topic_id"]] << 32) | (rows["queue_id"].astype(np.int64) & 0xFFFFFFFF)
         every = Columns.of(rows, dispatch, queues)
         self._add(every if len(chosen) == len(rows) else every.pick(chosen))
         for (topic, queue_id), pairs in self._check.light_records(frames, dispatch, chosen).items():
             columns = every.pick(np.array([row for row, _ in pairs]))
-            number = np.full(len(pairs), (self._topic(topic, topic) << 32) | (queue_id & 0xFFFFFFFF))
+            number = np.full(len(pairs), (self._topics[topic] << 32) | (queue_id & 0xFFFFFFFF))
             offsets = np.array([offset for _, offset in pairs], np.int64)
             self._add(columns._replace(queue=number, queue_offset=offsets))
         if self._count >= self._wanted:
             self.finish()
 
-    def _topic(self, name: bytes | str, text: str) -> int:
-        """The number of a topic. Light queues have numbers of their own."""
-        number = self._topics.setdefault(name, len(self._names))
-        if number == len(self._names):
-            self._names.append(text)
-        return number
+    def _expect(self, queues: int) -> None:
+        self._wanted = max(self._wanted, min(_OF_EACH_QUEUE * queues, _RECORDS_MAX))
 
     def _add(self, columns: Columns) -> None:
         self._parts.append(columns)
@@ -325,9 +332,10 @@ class Comparison:
         cuts = np.flatnonzero(rows.queue[1:] != rows.queue[:-1]) + 1
         starts, stops = np.append(0, cuts), np.append(cuts, len(rows.queue))
         keys = [
-            (self._names[number >> 32], _signed(number & 0xFFFFFFFF))
+            (self._topics.names[number >> 32], _signed(number & 0xFFFFFFFF))
             for number in rows.queue[starts].tolist()
         ]
+        self._expect(len(keys))  # those of the layout may be gone
         groups = _Groups(keys, starts, stops, rows, in_rocksdb=not self._layout.has_queues_in_files)
         self._compare(groups)
         for key, span in groups.spans():
@@ -340,21 +348,22 @@ class Comparison:
         plain: list[tuple[int, int, Key]] = []
         decided: list[tuple[int, int, np.ndarray | int]] = []
         flags = rows.sys_flag[groups.starts].tolist()
-        for number, (key, start, stop) in enumerate(groups):
-            is_batch = check.is_batch(key, flags[number])
-            check.seen(key, rows.cut(start, stop), is_batch=is_batch)
-            try:
-                if is_batch:
-                    groups.count_batch(number, start, stop)
-                    columns = rows.cut(start, stop), groups.offsets[start:stop], groups.steps[start:stop]
-                    decided.append((start, stop, check.compare_batch(key, *columns)))
-                elif (queue := self._layout.consume_queues.get(key)) is None:
-                    decided.append((start, stop, int(UnitFault.MISSING)))
-                else:
-                    units[start:stop] = check.units_of(queue, rows.queue_offset[start:stop], self._reader)
-                    plain.append((start, stop, key))
-            except OSError as error:
-                decided.append((start, stop, self._failed(key, error)))
+        of_batches = [check.is_batch(key, flag) for key, flag in zip(groups.keys, flags, strict=True)]
+        check.seen(groups.keys, groups.starts, rows, np.array(of_batches))
+        with check.turn:
+            for number, (key, start, stop) in enumerate(groups):
+                try:
+                    if of_batches[number]:
+                        groups.count_batch(number, start, stop)
+                        columns = rows.cut(start, stop), groups.offsets[start:stop], groups.steps[start:stop]
+                        decided.append((start, stop, check.compare_batch(key, *columns)))
+                    elif (queue := self._layout.consume_queues.get(key)) is None:
+                        decided.append((start, stop, int(UnitFault.MISSING)))
+                    else:
+                        units[start:stop] = check.units_of(queue, rows.queue_offset[start:stop], self._reader)
+                        plain.append((start, stop, key))
+                except OSError as error:
+                    decided.append((start, stop, self._failed(key, error)))
         codes = rows.tags
         if plain:
             groups.kinds, codes = self._judged(units, rows, plain, decided)
@@ -461,6 +470,18 @@ def _contradicting(
         np.concatenate([np.arange(starts[run], stops[run]) for run in wrong] or [rows[:0]])
     ]
     return found
+
+
+class _Topics(dict[bytes | str, int]):
+    """Numbers of topics, in the order in which they are asked for. Those of light queues are by text."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __missing__(self, name: bytes | str) -> int:
+        self[name] = number = len(self.names)
+        self.names.append(name if isinstance(name, str) else java_utf8_decode(name))
+        return number
 
 
 class _Groups:

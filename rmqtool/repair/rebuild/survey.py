@@ -7,8 +7,9 @@ left to the next start of a broker, for after a repair there is nothing that it 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -110,21 +111,22 @@ class SurveyedQueues(QueueCheck):
         self.bits = Bits()
         self.dues = SurveyedDues(context.layout)
 
-    def seen(self, key: Key, rows: Columns, *, is_batch: bool) -> None:
+    def seen(self, keys: Sequence[Key], starts: np.ndarray, rows: Columns, of_batches: np.ndarray) -> None:
         """See QueueCheck."""
-        if int(rows.sys_flag[-1]) & MULTI_TAGS:
-            self.multi_tags.add(key[0])
-        numbers = np.full(1, WHOLE_QUEUE) if is_batch else rows.queue_offset // self._per_file
-        first, last = int(numbers[0]), int(numbers[-1])
-        newest = {last: int(rows.store_timestamp[-1])}
-        if first != last:
-            ends = np.flatnonzero(numbers[1:] != numbers[:-1])
-            pairs = zip(numbers[ends].tolist(), rows.store_timestamp[ends].tolist(), strict=True)
-            newest = {**dict(pairs), **newest}
+        counts = np.diff(starts, append=len(rows.queue))
+        with_tags = rows.sys_flag[starts + counts - 1] & MULTI_TAGS
+        self.multi_tags.update(keys[number][0] for number in np.flatnonzero(with_tags).tolist())
+        files = rows.queue_offset // self._per_file
+        files[np.repeat(of_batches, counts)] = WHOLE_QUEUE
+        ends = (files[1:] != files[:-1]) | (rows.queue[1:] != rows.queue[:-1])
+        last = np.append(np.flatnonzero(ends), len(files) - 1)
+        queues = np.repeat(np.arange(len(keys)), counts)[last]
+        newest = zip(queues.tolist(), files[last].tolist(), rows.store_timestamp[last].tolist(), strict=True)
         with self._times_lock:
-            for number, time_ms in newest.items():
+            for queue, number, time_ms in newest:
                 if len(self.times) < _TIMES_MAX:
-                    self.times[key, number] = max(time_ms, self.times.get((key, number), 0))
+                    place = keys[queue], number
+                    self.times[place] = max(time_ms, self.times.get(place, 0))
 
     def unite_topics(self) -> None:
         """Make all queues of a topic batch queues where one is: a queue may hold single messages only."""
@@ -267,7 +269,7 @@ class Survey:
             return f"{reason}, and rmqtool never changes a DLedger log"
         return f"{reason}: repair that first (rmqtool recover)"
 
-    @property
+    @cached_property
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are batch queues."""
         known = {key[0] for key, span in self.queues.spans.queues.items() if span.is_batch}

@@ -473,7 +473,8 @@ def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
 @pytest.mark.parametrize("entries_read", [10_000, 300])
 @pytest.mark.parametrize("unknown", [1, 9])
 def test_keys_that_count_up_leave_pages_of_slots_empty(
-    lost: str, entries_read: int, unknown: int, tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+    lost: str, entries_read: int, unknown: int, tmp_path: Path, lookup: Lookup,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """They have neighbouring slots. Only where entries are lost too, an empty page of slots is doubted."""
     monkeypatch.setattr(index_file, "_ENTRIES_READ_MAX", entries_read * ENTRY_SIZE)
