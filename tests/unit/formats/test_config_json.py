@@ -226,6 +226,18 @@ def test_references() -> None:
     assert b"$ref" not in dump(document, "5.4")
 
 
+def test_a_reference_with_escapes() -> None:
+    escaped = REFERENCES.replace("$ref", "\\u0024ref")
+    assert "$ref" not in escaped
+    assert resolve(parse(escaped)) == resolve(parse(REFERENCES)) != parse(REFERENCES)
+
+
+def test_a_document_without_references_is_not_copied() -> None:
+    document = parse('{"a":{"ref":"$.b"},"b":1}')
+    assert resolve(document) is document
+    assert resolve({**document, "c": {"$ref": "$.b"}})["c"] == 1
+
+
 @pytest.mark.parametrize("text", [
     '{"a":{"$ref":"$.a"}}', '{"a":{"b":{"$ref":"$"}}}', '{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
     '{"a":{"$ref":"$.b"}}', '{"a":{"$ref":"@"}}', '{"a":{"$ref":".."}}', '{"a":{"$ref":"$.b["},"b":[]}',
@@ -550,3 +562,16 @@ def test_limits_hold_for_standard_text(monkeypatch: pytest.MonkeyPatch) -> None:
         text = json.dumps([0] * count)
         assert _outcome(parse, text) == _outcome(fastjson.by_tokens, text)
     assert "more than 10 values" in _outcome(parse, text)
+
+
+def test_a_large_file_is_judged_by_its_name_and_its_text() -> None:
+    """Its document is remembered."""
+    table = {f"T{number}": {"perm": 6, "readQueueNums": 8} for number in range(4_000)}
+    text = dump({"topicConfigTable": table}, "5.4")
+    wrong = dump({"topicConfigTable": {**table, "T7": {"perm": "x"}}}, "5.4")
+    assert len(text) > 1 << 16
+    for _ in range(2):
+        assert config_json.load_with_bak("topics.json", text, None).document["topicConfigTable"] == table
+        assert config_json.load_with_bak("topics.json", wrong, wrong).source == "failed"
+        assert config_json.load_with_bak("topics.json", wrong, text).source == "bak"
+        assert config_json.load_with_bak("other.json", wrong, None).source == "file"
