@@ -257,7 +257,7 @@ class IndexFile:
         The first such slot needs one pass over them; for all others a second pass notes where entries belong.
         """
         self._doubted += 1
-        if self._doubted > 1 and not self._slots_of_entries[slot]:
+        if self._doubted > 1 and slot < self.slot_count and not self._slots_of_entries[slot]:
             return DOUBTED_SLOT if self._lacks_entries else None
         if any(any(_places(entries, key_hash)) for entries in self._used_entries()):
             return LOST_SLOT
@@ -277,14 +277,15 @@ class IndexFile:
 
     @cached_property
     def _slots_of_entries(self) -> Array:
-        """Whether an entry in use belongs to a slot: shape (slots,), bool."""
+        """Whether an entry in use belongs to a slot, of those that the file has: shape (slots,), bool."""
         import numpy as np
 
-        found = np.zeros(self.shape.slots, np.bool_)
+        found = np.zeros(self.slot_count, np.bool_)
         for entries in self._used_entries():
             count = len(entries) // index.ENTRY_SIZE
             hashes = np.frombuffer(entries, index.ENTRY.dtype, count)["key_hash"][1:]
-            found[hashes % self.shape.slots] = True
+            slots = hashes.astype(np.int64) % self.shape.slots
+            found[slots[slots < self.slot_count]] = True
         return found
 
     @cached_property
