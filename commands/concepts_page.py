@@ -196,7 +196,7 @@ acknowledges before it flushes (DefaultHAClient).
 SPEED = r"""
 ## Speed
 
-`make bench` measured this on one machine: 2026-11-28, rmqtool 0.2.0 (89176ebe3c), AMD EPYC, 2
+`make bench` measured this on one machine: 2026-11-28, rmqtool 0.2.0 (ca9f2e1edd), AMD EPYC, 2
 cores, 24 GiB, Linux 6.18.44-fc-v669, stores on ext4, python 3.11.7, numba 0.68.1, numpy 2.4.6,
 pyarrow 26.0.1, pyspark 4.3.0, java 17.0.15.
 
@@ -211,397 +211,404 @@ Reading:
 
 ```text
 start, version
-  rmqtool --version             54.6 ms +-2%
-  an empty Typer command        57.7 ms +-19%                          1.04 x
-  bare Python                   10.6 ms +-4%                          0.191 x
+  rmqtool --version             55 ms +-2%
+  an empty Typer command        58.6 ms +-1%                           1.06 x
+  bare Python                   10.7 ms +-1%                          0.193 x
 start, verify of 4 MiB
-  rmqtool verify                238 ms +-3%
-  an empty Typer command        59 ms +-2%                            0.246 x
-  import of typer, numpy and LL 131 ms +-4%                            0.55 x
-  import of numpy               81.3 ms +-15%                         0.339 x
+  rmqtool verify                247 ms +-2%
+  an empty Typer command        59.2 ms +-3%                          0.242 x
+  import of typer, numpy and LL 131 ms +-1%                           0.527 x
+  import of numpy               85.9 ms +-12%                         0.345 x
 one message by its key
-  rmqtool lookup                110 ms +-3%
-  mqadmin 5.4.0                 3.85 s +-2%                            35.1 x
+  rmqtool lookup                113 ms
+  mqadmin 5.4.0                 3.65 s                                 32.5 x
 one message by its queue offset
-  rmqtool lookup                104 ms +-5%
-  mqadmin 5.4.0                 3.75 s +-1%                            36.3 x
+  rmqtool lookup                99.7 ms
+  mqadmin 5.4.0                 3.68 s                                   37 x
 the offsets of all queues
-  rmqtool info                  121 ms +-3%
-  mqadmin 5.4.0                 3.64 s +-1%                            30.1 x
+  rmqtool info                  94.5 ms
+  mqadmin 5.4.0                 3.7 s                                  39.1 x
 info
-  rmqtool info                  97.4 ms +-4%
-  an empty Typer command        59.1 ms +-3%                          0.602 x
+  rmqtool info                  93.1 ms +-1%
+  an empty Typer command        55.5 ms +-18%                         0.598 x
 lookup of one key
-  rmqtool lookup                95.8 ms +-11%
-  an empty Typer command        58.4 ms +-5%                           0.61 x
+  rmqtool lookup                92.8 ms +-9%
+  an empty Typer command        56.6 ms +-3%                          0.607 x
 dump of 10 messages
-  rmqtool dump                  116 ms +-123%
-  an empty Typer command        76.3 ms +-48%                         0.576 x
+  rmqtool dump                  89.7 ms +-1%
+  an empty Typer command        56.1 ms +-21%                         0.625 x
 tail of 10 messages
-  rmqtool tail                  109 ms +-8%
-  an empty Typer command        62.8 ms +-6%                          0.575 x
+  rmqtool tail                  97.7 ms +-2%
+  an empty Typer command        57.5 ms +-2%                          0.586 x
 verify of the checkpoint
-  rmqtool verify                104 ms +-3%
-  an empty Typer command        63.2 ms +-5%                          0.617 x
+  rmqtool verify                96.3 ms +-2%
+  an empty Typer command        58.6 ms +-2%                          0.601 x
 walk and CRC, from files (in process)
-  walk and CRC, one thread      367 ms, 8.78 GB/s
-  reading the files             165 ms, 19.50 GB/s                     0.45 x
-  reading and summing           204 ms, 15.81 GB/s                    0.556 x
-  Python with struct and zlib   1.57 GB/s, of a part                    5.6 x
-  Python with construct         44.1 MB/s, of a part                    199 x
-  Java 5.4.0, warm              688 ms, 4.68 GB/s                      1.88 x
+  walk and CRC, one thread      351 ms, 9.19 GB/s
+  reading the files             167 ms, 19.34 GB/s                    0.475 x
+  reading and summing           199 ms, 16.16 GB/s                    0.568 x
+  Python with struct and zlib   1.65 GB/s, of a part                   5.55 x
+  Python with construct         45.7 MB/s, of a part                    201 x
+  Java 5.4.0, warm              708 ms, 4.55 GB/s                      2.02 x
 walk and CRC, two threads (in process)
-  walk and CRC, two threads     253 ms +-4%, 12.74 GB/s
-  walk and CRC, one thread      345 ms +-7%, 9.33 GB/s                 1.39 x
-  reading and summing, two thre 143 ms +-1%, 22.53 GB/s               0.566 x
-  reading and summing           197 ms +-2%, 16.34 GB/s               0.783 x
+  walk and CRC, two threads     262 ms +-3%, 12.28 GB/s
+  walk and CRC, one thread      357 ms +-2%, 9.01 GB/s                 1.37 x
+  reading and summing, two thre 140 ms +-4%, 23.02 GB/s               0.536 x
+  reading and summing           193 ms +-15%, 16.71 GB/s               0.72 x
 walk with tags codes and keys (in process)
-  walk, tags codes and keys     657 ms +-3%, 4.90 GB/s
-  walk and CRC, one thread      354 ms +-5%, 9.09 GB/s                0.544 x
+  walk, tags codes and keys     663 ms +-3%, 4.86 GB/s
+  walk and CRC, one thread      349 ms +-13%, 9.22 GB/s                0.53 x
 walk and CRC, from memory (in process)
-  walk and CRC of one file      73.1 ms +-1%, 14.68 GB/s
-  sum of 64-bit words           47.8 ms +-1%, 22.44 GB/s              0.659 x
+  walk and CRC of one file      65.1 ms +-10%, 16.49 GB/s
+  sum of 64-bit words           42.1 ms +-11%, 25.52 GB/s             0.647 x
 verify, log pass
-  verify, log pass              733 ms +-3%, 4.40 GB/s
-  cat                           260 ms +-1%, 12.38 GB/s               0.359 x
+  verify, log pass              727 ms +-2%, 4.43 GB/s
+  cat                           259 ms +-1%, 12.44 GB/s               0.359 x
 verify, all passes
-  rmqtool verify                1.37 s +-3%, 2.35 GB/s
-  verify, log pass              713 ms +-2%, 4.52 GB/s                0.521 x
-  cat                           260 ms +-5%, 12.41 GB/s                0.19 x
+  rmqtool verify                1.47 s, 2.19 GB/s
+  verify, log pass              790 ms, 4.08 GB/s                     0.537 x
+  cat                           258 ms, 12.47 GB/s                    0.176 x
 stats
-  rmqtool stats                 1.08 s +-8%, 2.99 GB/s
-  verify, log pass              767 ms +-7%, 4.20 GB/s                0.706 x
-  cat                           271 ms +-4%, 11.90 GB/s               0.253 x
+  rmqtool stats                 1.06 s, 3.03 GB/s
+  verify, log pass              711 ms, 4.53 GB/s                     0.669 x
+  cat                           277 ms, 11.64 GB/s                     0.26 x
 stats by topic, queue and hour
-  rmqtool stats --by            1.11 s +-1%, 2.89 GB/s
-  verify, log pass              756 ms +-2%, 4.26 GB/s                0.678 x
-  cat                           266 ms +-1%, 12.12 GB/s               0.238 x
+  rmqtool stats --by            1.15 s, 2.79 GB/s
+  verify, log pass              788 ms, 4.09 GB/s                     0.683 x
+  cat                           267 ms, 12.07 GB/s                    0.231 x
 grep of a text
-  rmqtool dump                  1.17 s +-4%, 2.75 GB/s
-  verify, log pass              701 ms +-2%, 4.60 GB/s                0.593 x
-  cat                           259 ms +-1%, 12.45 GB/s               0.219 x
+  rmqtool dump                  1.29 s, 2.50 GB/s
+  verify, log pass              828 ms, 3.89 GB/s                     0.642 x
+  cat                           278 ms, 11.60 GB/s                    0.215 x
 grep of a regular expression
-  rmqtool dump                  1.24 s +-1%, 2.59 GB/s
-  verify, log pass              742 ms +-2%, 4.34 GB/s                0.599 x
-  cat                           263 ms +-5%, 12.24 GB/s                0.21 x
+  rmqtool dump                  1.46 s, 2.21 GB/s
+  verify, log pass              810 ms, 3.98 GB/s                     0.556 x
+  cat                           263 ms, 12.24 GB/s                    0.181 x
 grep in compressed bodies
-  rmqtool dump                  5.55 s, 112,606 messages/s
-  Python, zlib.decompress       3.68 s, 170,040 messages/s            0.662 x
-  verify, log pass              426 ms, 1.47 million messages/s      0.0768 x
+  rmqtool dump                  5.75 s, 108,733 messages/s
+  Python, zlib.decompress       3.7 s, 169,058 messages/s             0.643 x
+  verify, log pass              524 ms, 1.19 million messages/s      0.0911 x
 export to Parquet
-  rmqtool export                11.4 s, 220,237 messages/s
-  pyarrow alone                 8.57 s, 291,566 messages/s            0.755 x
-  verify, log pass              772 ms, 3.24 million messages/s       0.068 x
-  cat                           271 ms, 9.23 million messages/s      0.0239 x
+  rmqtool export                8.4 s, 297,453 messages/s
+  pyarrow alone                 8.04 s, 310,875 messages/s            0.957 x
+  verify, log pass              754 ms, 3.32 million messages/s      0.0897 x
+  cat                           294 ms, 8.49 million messages/s       0.035 x
 export to Parquet, without bodies
-  rmqtool export                1.25 s +-2%, 2 million messages/s
-  pyarrow alone                 453 ms +-1%, 5.51 million messages/s  0.362 x
-  verify, log pass              787 ms +-6%, 3.18 million messages/s  0.629 x
-  cat                           259 ms +-0%, 9.65 million messages/s  0.207 x
+  rmqtool export                1.44 s, 1.74 million messages/s
+  pyarrow alone                 495 ms, 5.05 million messages/s       0.345 x
+  verify, log pass              777 ms, 3.22 million messages/s       0.541 x
+  cat                           262 ms, 9.53 million messages/s       0.183 x
 export to Arrow
-  rmqtool export                10.1 s, 246,743 messages/s
-  cat                           351 ms, 7.13 million messages/s      0.0346 x
+  rmqtool export                8.35 s, 299,283 messages/s
+  cat                           282 ms, 8.87 million messages/s      0.0337 x
 dump to JSON lines
-  rmqtool dump                  18.8 s, 132,661 messages/s
-  rmqtool export                18.8 s, 132,852 messages/s            0.999 x
-  Python, json.loads            20.6 s, 121,623 messages/s             1.09 x
-  cat                           511 ms, 4.89 million messages/s      0.0271 x
+  rmqtool dump                  17.6 s, 142,372 messages/s
+  rmqtool export                18.9 s, 132,295 messages/s             1.08 x
+  Python, json.loads            19.5 s, 128,448 messages/s             1.11 x
+  cat                           262 ms, 9.53 million messages/s      0.0149 x
 verify, log pass, cold cache
-  rmqtool verify                1.72 s +-2%, 1.88 GB/s
-  cat                           1.61 s +-14%, 2.00 GB/s               0.941 x
+  rmqtool verify                1.31 s, 2.45 GB/s
+  cat                           1.74 s, 1.85 GB/s                      1.32 x
 verify, all passes, cold cache
-  rmqtool verify                3.19 s, 1.01 GB/s
-  cat                           2.2 s, 1.46 GB/s                      0.691 x
+  rmqtool verify                3.22 s, 1.00 GB/s
+  cat                           2.19 s, 1.47 GB/s                     0.681 x
 stats, cold cache
-  rmqtool stats                 1.89 s, 1.70 GB/s
-  cat                           2.82 s, 1.14 GB/s                      1.49 x
+  rmqtool stats                 1.87 s, 1.72 GB/s
+  cat                           1.88 s, 1.72 GB/s                         1 x
 export to Parquet, cold cache
-  rmqtool export                12.2 s, 0.26 GB/s
-  cat                           4.05 s, 0.80 GB/s                     0.332 x
+  rmqtool export                10.9 s, 0.29 GB/s
+  cat                           3.12 s, 1.03 GB/s                     0.286 x
 recover, the plan, cold cache
-  rmqtool recover               3.07 s, 1.05 GB/s
-  cat                           2.8 s, 1.15 GB/s                      0.914 x
+  rmqtool recover               2.66 s, 1.21 GB/s
+  cat                           1.57 s, 2.05 GB/s                      0.59 x
 ```
 
 Recovery:
 
 ```text
 recover, the plan
-  rmqtool recover               1.47 s, 2.19 GB/s
-  Java 5.4.0, process           12.7 s, 0.25 GB/s                      8.62 x
-  Java 5.4.0, process, work alo 8.13 s, 0.40 GB/s                      5.51 x
+  rmqtool recover               1.52 s, 2.12 GB/s
+  Java 5.4.0, process           11.5 s, 0.28 GB/s                       7.6 x
+  Java 5.4.0, process, work alo 7.06 s, 0.46 GB/s                      4.65 x
 recover and apply
-  rmqtool recover --apply       2.02 s, 1.59 GB/s
-  Java 5.4.0, process           11.1 s, 0.29 GB/s                      5.49 x
-  Java 5.4.0, process, work alo 6.74 s, 0.48 GB/s                      3.33 x
+  rmqtool recover --apply       2.01 s, 1.61 GB/s
+  Java 5.4.0, process           11.3 s, 0.29 GB/s                      5.62 x
+  Java 5.4.0, process, work alo 6.78 s, 0.48 GB/s                      3.38 x
 ```
 
 Writing:
 
 ```text
 append from Parquet, 1 topic
-  rmqtool append                1.87 s, 534,218 messages/s
-  bare writer                   1.68 s, 596,870 messages/s            0.895 x
-  one file per queue            3.71 s, 269,212 messages/s             1.98 x
-  Java 5.4.0, warm              3.3 s, 303,014 messages/s              1.76 x
-  Java 5.4.0, process           8.69 s, 115,123 messages/s             4.64 x
-  Java 5.4.0, process, work alo 4.62 s, 216,455 messages/s             2.47 x
+  rmqtool append                2.33 s, 428,876 messages/s
+  bare writer                   2.17 s, 460,535 messages/s            0.931 x
+  one file per queue            3.35 s, 298,791 messages/s             1.44 x
+  Java 5.4.0, warm              3.28 s, 304,726 messages/s             1.41 x
+  Java 5.4.0, process           8.89 s, 112,434 messages/s             3.81 x
+  Java 5.4.0, process, work alo 4.9 s, 204,122 messages/s               2.1 x
 append from Arrow, 1 topic
-  rmqtool append                1.98 s, 504,504 messages/s
-  bare writer                   1.66 s, 603,646 messages/s            0.836 x
-  one file per queue            3.68 s, 272,080 messages/s             1.85 x
-  Java 5.4.0, warm              2.87 s, 349,033 messages/s             1.45 x
+  rmqtool append                2.33 s, 428,277 messages/s
+  bare writer                   2.8 s, 357,237 messages/s               1.2 x
+  one file per queue            3.52 s, 284,456 messages/s             1.51 x
+  Java 5.4.0, warm              3.33 s, 300,141 messages/s             1.43 x
 append from Parquet, 10 topics
-  rmqtool append                2.05 s, 488,095 messages/s
-  bare writer                   2.15 s, 465,395 messages/s             1.05 x
-  one file per queue            3.55 s, 281,528 messages/s             1.73 x
-  Java 5.4.0, warm              3.09 s, 324,091 messages/s             1.51 x
+  rmqtool append                2.52 s, 397,045 messages/s
+  bare writer                   1.98 s, 505,009 messages/s            0.786 x
+  one file per queue            3.77 s, 265,353 messages/s              1.5 x
+  Java 5.4.0, warm              3.27 s, 306,096 messages/s              1.3 x
 append from Parquet, 100 topics
-  rmqtool append                2.41 s, 414,756 messages/s
-  bare writer                   2.06 s, 485,181 messages/s            0.855 x
-  one file per queue            4.38 s, 228,384 messages/s             1.82 x
-  Java 5.4.0, warm              4.74 s, 211,066 messages/s             1.97 x
+  rmqtool append                2.37 s, 422,717 messages/s
+  bare writer                   2.47 s, 404,342 messages/s             1.05 x
+  one file per queue            4.03 s, 248,133 messages/s              1.7 x
+  Java 5.4.0, warm              4.63 s, 215,835 messages/s             1.96 x
 append from Parquet, 1,000 topics
-  rmqtool append                3.64 s, 274,981 messages/s
-  bare writer                   2.98 s, 335,628 messages/s            0.819 x
-  one file per queue            5.52 s, 181,173 messages/s             1.52 x
-  Java 5.4.0, warm              7.32 s, 136,585 messages/s             2.01 x
+  rmqtool append                2.99 s, 334,785 messages/s
+  bare writer                   2.15 s, 465,381 messages/s            0.719 x
+  one file per queue            5.46 s, 183,187 messages/s             1.83 x
+  Java 5.4.0, warm              6.83 s, 146,362 messages/s             2.29 x
 append from Parquet, 10,000 topics
-  rmqtool append                15.1 s, 132,272 messages/s
-  bare writer                   7.57 s, 264,093 messages/s            0.501 x
-  one file per queue            28.5 s, 70,137 messages/s              1.89 x
-  Java 5.4.0, warm              18.9 s, 105,574 messages/s             1.25 x
+  rmqtool append                12.2 s, 163,302 messages/s
+  bare writer                   7.88 s, 253,798 messages/s            0.643 x
+  one file per queue            27 s, 74,097 messages/s                 2.2 x
+  Java 5.4.0, warm              17.8 s, 112,656 messages/s             1.45 x
 append from JSON lines
-  rmqtool append                2.14 s, 466,727 messages/s
-  bare writer                   1.92 s, 520,455 messages/s            0.897 x
-  Python, json.loads            3.99 s, 250,365 messages/s             1.86 x
-  Java 5.4.0, warm              2.79 s, 358,687 messages/s              1.3 x
+  rmqtool append                2.32 s, 431,189 messages/s
+  bare writer                   912 ms, 1.1 million messages/s        0.393 x
+  Python, json.loads            3.9 s, 256,572 messages/s              1.68 x
+  Java 5.4.0, warm              2.94 s, 339,997 messages/s             1.27 x
 put, one by one (in process)
-  StoreWriter.put               4.41 s, 113,282 messages/s
-  StoreWriter.put, write buffer 2.74 s, 182,262 messages/s            0.622 x
-  a bare Python loop            1.13 s, 443,272 messages/s            0.256 x
-  a bare Python loop, pwrite    2.19 s, 227,858 messages/s            0.497 x
-  Java 5.4.0, warm              1.72 s, 290,096 messages/s             0.39 x
+  StoreWriter.put               4.74 s, 105,532 messages/s
+  StoreWriter.put, write buffer 2.53 s, 197,858 messages/s            0.533 x
+  a bare Python loop            1.82 s, 274,741 messages/s            0.384 x
+  a bare Python loop, pwrite    2.41 s, 207,242 messages/s            0.509 x
+  Java 5.4.0, warm              1.31 s, 382,376 messages/s            0.276 x
 put, lists of messages (in process)
-  StoreWriter.put_many, 16,384  3.33 s, 600,706 messages/s
-  StoreWriter.put_many, 1,024   3.35 s, 596,581 messages/s             1.01 x
-  Java 5.4.0, warm              6.65 s, 300,812 messages/s                2 x
+  StoreWriter.put_many, 16,384  3.78 s, 529,595 messages/s
+  StoreWriter.put_many, 1,024   4.33 s, 462,038 messages/s             1.15 x
+  Java 5.4.0, warm              6.85 s, 291,800 messages/s             1.81 x
 put and flush, 16 threads (in process)
-  StoreWriter.put, sync         4.48 s, 11,161 messages/s
-  write and flush               565 ms, 88,545 messages/s             0.126 x
-  Java 5.4.0, warm              2.11 s, 23,678 messages/s             0.471 x
+  StoreWriter.put, sync         5.36 s, 9,324 messages/s
+  write and flush               618 ms, 80,968 messages/s             0.115 x
+  Java 5.4.0, warm              2.31 s, 21,617 messages/s             0.431 x
 ```
 
 Look-ups:
 
 ```text
 lookup of 1 key
-  rmqtool lookup                113 ms, 9 keys/s
-  an empty Typer command        84.6 ms, 12 keys/s                    0.747 x
-  Java 5.4.0, process           2 s, 1 keys/s                          17.6 x
-  Java 5.4.0, process, work alo 122 ms, 8 keys/s                       1.08 x
-  Java 5.4.0, warm              160 us, 6,231 keys/s                0.00142 x
+  rmqtool lookup                120 ms, 8 keys/s
+  an empty Typer command        60.2 ms, 17 keys/s                    0.503 x
+  Java 5.4.0, process           2.03 s, 0 keys/s                         17 x
+  Java 5.4.0, process, work alo 113 ms, 9 keys/s                      0.944 x
+  Java 5.4.0, warm              237 us, 4,219 keys/s                0.00198 x
 lookup of 1,000 keys
-  rmqtool lookup                260 ms, 3,841 keys/s
-  an empty Typer command        105 ms, 9,562 keys/s                  0.402 x
-  Java 5.4.0, process           2.23 s, 449 keys/s                     8.56 x
-  Java 5.4.0, process, work alo 136 ms, 7,327 keys/s                  0.524 x
-  Java 5.4.0, warm              8.17 ms, 122,362 keys/s              0.0314 x
+  rmqtool lookup                219 ms, 4,572 keys/s
+  an empty Typer command        60.1 ms, 16,644 keys/s                0.275 x
+  Java 5.4.0, process           2.04 s, 489 keys/s                     9.34 x
+  Java 5.4.0, process, work alo 141 ms, 7,070 keys/s                  0.647 x
+  Java 5.4.0, warm              5.29 ms, 189,143 keys/s              0.0242 x
 lookup of 1,000 keys, their places
-  rmqtool lookup                170 ms +-23%, 5,873 keys/s, CPU 170 ms
-  with one key                  114 ms +-11%, 8,808 keys/s, CPU 113 ms
-                                                         0.667 x, CPU 0.668 x
-  its reads alone               97.3 ms +-16%, 10,277 keys/s, CPU 96.9 ms
-                                                         0.583 x, CPU 0.586 x
+  rmqtool lookup                161 ms +-7%, 6,211 keys/s, CPU 161 ms
+  with one key                  102 ms +-9%, 9,810 keys/s, CPU 102 ms
+                                                         0.654 x, CPU 0.648 x
+  its reads alone               84 ms +-6%, 11,899 keys/s, CPU 83.7 ms
+                                                          0.53 x, CPU 0.528 x
 lookup of 20,000 keys
-  rmqtool lookup                619 ms, 32,331 keys/s
-  an empty Typer command        74.6 ms, 268,242 keys/s               0.121 x
-  Java 5.4.0, process           2.8 s, 7,132 keys/s                    4.53 x
-  Java 5.4.0, process, work alo 301 ms, 66,464 keys/s                 0.486 x
-  Java 5.4.0, warm              66.1 ms, 302,547 keys/s               0.107 x
+  rmqtool lookup                416 ms, 48,062 keys/s
+  an empty Typer command        59 ms, 338,957 keys/s                 0.142 x
+  Java 5.4.0, process           2.13 s, 9,382 keys/s                   5.12 x
+  Java 5.4.0, process, work alo 239 ms, 83,656 keys/s                 0.575 x
+  Java 5.4.0, warm              77.1 ms, 259,378 keys/s               0.185 x
 lookup of 20,000 keys, their places
-  rmqtool lookup                373 ms +-2%, 53,685 keys/s, CPU 372 ms
-  with one key                  106 ms +-4%, 189,221 keys/s, CPU 105 ms
-                                                           0.28 x, CPU 0.28 x
-  its reads alone               109 ms +-3%, 184,040 keys/s, CPU 107 ms
-                                                         0.292 x, CPU 0.288 x
+  rmqtool lookup                382 ms +-7%, 52,382 keys/s, CPU 377 ms
+  with one key                  110 ms +-18%, 181,204 keys/s, CPU 110 ms
+                                                         0.288 x, CPU 0.289 x
+  its reads alone               106 ms +-5%, 187,995 keys/s, CPU 106 ms
+                                                         0.277 x, CPU 0.279 x
 lookup of 100,000 keys
-  rmqtool lookup                984 ms, 101,649 keys/s
-  an empty Typer command        68.3 ms, 1.46 million keys/s         0.0694 x
-  Java 5.4.0, process           2.9 s, 34,537 keys/s                   2.94 x
-  Java 5.4.0, process, work alo 659 ms, 151,813 keys/s                 0.67 x
-  Java 5.4.0, warm              227 ms, 440,528 keys/s                0.231 x
+  rmqtool lookup                1.04 s, 95,810 keys/s
+  an empty Typer command        96.4 ms, 1.04 million keys/s         0.0924 x
+  Java 5.4.0, process           2.51 s, 39,827 keys/s                  2.41 x
+  Java 5.4.0, process, work alo 565 ms, 176,987 keys/s                0.541 x
+  Java 5.4.0, warm              231 ms, 432,383 keys/s                0.222 x
 lookup of 100,000 keys, their places
-  rmqtool lookup                720 ms +-12%, 138,947 keys/s, CPU 719 ms
-  with one key                  116 ms +-22%, 858,664 keys/s, CPU 116 ms
-                                                          0.16 x, CPU 0.159 x
-  its reads alone               209 ms +-16%, 478,347 keys/s, CPU 208 ms
-                                                         0.272 x, CPU 0.272 x
+  rmqtool lookup                643 ms +-2%, 155,595 keys/s, CPU 642 ms
+  with one key                  106 ms +-1%, 943,716 keys/s, CPU 106 ms
+                                                         0.165 x, CPU 0.164 x
+  its reads alone               176 ms +-2%, 567,384 keys/s, CPU 176 ms
+                                                         0.271 x, CPU 0.271 x
 lookup of 100,000 keys, files open (in process)
-  lookup_columns                359 ms +-6%, 278,800 keys/s
-  Java 5.4.0, warm              243 ms +-1%, 411,046 keys/s           0.681 x
+  lookup_columns                316 ms, 315,981 keys/s
+  Java 5.4.0, warm              250 ms, 400,038 keys/s                 0.79 x
 ```
 
 Replication and serving:
 
 ```text
 serve, 1 consumer
-  rmqtool serve                 3.03 s, 280,990 messages/s, CPU 2.87 s
-  broker 5.4.0                  4.59 s, 185,235 messages/s, CPU 6.92 s
-                                                           1.52 x, CPU 2.41 x
-  asyncio alone                 1.14 s, 748,614 messages/s, CPU 800 ms
-                                                         0.375 x, CPU 0.279 x
-  asyncio, reads and checks     2.31 s, 368,569 messages/s, CPU 1.82 s
-                                                         0.762 x, CPU 0.634 x
+  rmqtool serve                 2.73 s, 311,332 messages/s, CPU 2.5 s
+  broker 5.4.0                  5.34 s, 159,140 messages/s, CPU 8.38 s
+                                                           1.96 x, CPU 3.35 x
+  asyncio alone                 1.14 s, 745,187 messages/s, CPU 750 ms
+                                                           0.418 x, CPU 0.3 x
+  asyncio, reads and checks     2.1 s, 404,705 messages/s, CPU 1.74 s
+                                                         0.769 x, CPU 0.696 x
 serve, 4 consumers
-  rmqtool serve                 5.72 s, 148,604 messages/s, CPU 4.65 s
-  broker 5.4.0                  4.82 s, 176,251 messages/s, CPU 5.07 s
-                                                          0.843 x, CPU 1.09 x
-  asyncio alone                 1.41 s, 604,554 messages/s, CPU 1.11 s
-                                                         0.246 x, CPU 0.239 x
-  asyncio, reads and checks     2.71 s, 313,224 messages/s, CPU 2.4 s
-                                                         0.474 x, CPU 0.516 x
+  rmqtool serve                 3.11 s, 273,231 messages/s, CPU 2.87 s
+  broker 5.4.0                  3.85 s, 220,834 messages/s, CPU 5.55 s
+                                                           1.24 x, CPU 1.93 x
+  asyncio alone                 672 ms, 1.26 million messages/s, CPU 560 ms
+                                                         0.216 x, CPU 0.195 x
+  asyncio, reads and checks     1.88 s, 452,629 messages/s, CPU 1.72 s
+                                                         0.604 x, CPU 0.599 x
 receive
-  rmqtool receive               4.28 s, 0.24 GB/s, CPU 2.3 s
-  Java 5.4.0, slave             5.51 s, 0.19 GB/s, CPU 8.33 s
-                                                           1.29 x, CPU 3.63 x
+  rmqtool receive               3.38 s, 0.30 GB/s, CPU 2.03 s
+  Java 5.4.0, slave             3.8 s, 0.27 GB/s, CPU 5.55 s
+                                                           1.12 x, CPU 2.73 x
 receive --dispatch
-  rmqtool receive --dispatch    2.64 s, 0.39 GB/s, CPU 2.01 s
-  Java 5.4.0, slave             4.06 s, 0.25 GB/s, CPU 6.29 s
-                                                           1.54 x, CPU 3.13 x
+  rmqtool receive --dispatch    2.23 s, 0.46 GB/s, CPU 1.7 s
+  Java 5.4.0, slave             3.61 s, 0.28 GB/s, CPU 5.37 s
+                                                           1.62 x, CPU 3.16 x
 ```
 
 Spark:
 
 ```text
 start, spark-scan of 4 MiB
-  rmqtool spark-scan            18.6 s
-  bare PySpark                  16.2 s                                0.873 x
+  rmqtool spark-scan            15.9 s
+  bare PySpark                  13.1 s                                0.821 x
 Spark: count by topic (in process)
-  rocketmq-store                1.37 s, 1.83 million rows/s
-  from memory                   712 ms, 3.51 million rows/s           0.521 x
-  an empty source               442 ms, 5.66 million rows/s           0.323 x
+  rocketmq-store                1.4 s, 1.79 million rows/s
+  from memory                   768 ms, 3.25 million rows/s            0.55 x
+  an empty source               485 ms, 5.15 million rows/s           0.348 x
 Spark: rows of six columns (in process)
-  rocketmq-store                1.12 s +-0%, 2.24 million rows/s
-  from memory                   637 ms +-2%, 3.92 million rows/s       0.57 x
-  from memory, log read         787 ms +-4%, 3.18 million rows/s      0.704 x
-  struct in mapPartitions       93,457 rows/s, of a part               23.9 x
+  rocketmq-store                946 ms, 2.64 million rows/s
+  from memory                   610 ms, 4.1 million rows/s            0.644 x
+  from memory, log read         762 ms, 3.28 million rows/s           0.805 x
+  struct in mapPartitions       109,197 rows/s, of a part              24.2 x
 Spark: rows of six columns, cold cache (in process)
-  rocketmq-store                1.57 s, 1.59 million rows/s
-  cat                           2.49 s, 1 million rows/s               1.59 x
+  rocketmq-store                1.41 s, 1.77 million rows/s
+  cat                           1.71 s, 1.46 million rows/s            1.21 x
 Spark: one topic of 1,000 topics (in process)
-  rocketmq-store                157 ms +-35%
-  a scan of all messages        1.44 s +-12%                           9.85 x
+  rocketmq-store                169 ms +-7%
+  a scan of all messages        1.62 s +-12%                           9.55 x
 Spark: one hour (in process)
-  rocketmq-store                106 ms +-27%
-  a scan of all messages        1.42 s +-10%                           13.4 x
+  rocketmq-store                127 ms +-16%
+  a scan of all messages        1.42 s +-0%                            11.4 x
 Spark: one key (in process)
-  rocketmq-store                110 ms +-26%
-  a scan of all messages        1.49 s +-12%                           15.1 x
+  rocketmq-store                111 ms +-5%
+  a scan of all messages        1.48 s +-6%                            13.4 x
 Spark: plan of 100,000 files (in process)
-  plan_scan                     5.45 s, 18,354 files/s
-  reading the heads             1.38 s, 72,226 files/s                0.254 x
+  plan_scan                     5.19 s, 19,276 files/s
+  reading the heads             1.34 s, 74,710 files/s                0.258 x
 ```
 
 The time of a command at several sizes; memory and open files at the first and the last one. The
 slope is the exponent of the time: 1 grows as the size, 0 not at all.
 
 ```text
-info, bytes of log, slope 0.01
-    1.01 GiB   97.2 ms    15 MiB      9 open files
-    2.03 GiB    111 ms    15 MiB     14 open files
-    4.06 GiB    107 ms    15 MiB     10 open files
-    8.12 GiB   98.6 ms    15 MiB     28 open files
-dump of 10 messages, bytes of log, slope 0.02
-    1.01 GiB    108 ms    14 MiB      4 open files
-    2.03 GiB   98.1 ms    14 MiB      4 open files
-    4.06 GiB   99.6 ms    14 MiB      4 open files
-    8.12 GiB    114 ms    14 MiB      4 open files
+info, bytes of log, slope -0.02
+    1.01 GiB    105 ms    15 MiB     10 open files
+    2.03 GiB    115 ms    15 MiB     15 open files
+    4.06 GiB    111 ms    15 MiB     14 open files
+    8.12 GiB    101 ms    15 MiB     28 open files
+dump of 10 messages, bytes of log, slope -0.06
+    1.01 GiB    109 ms    14 MiB      4 open files
+    2.03 GiB    100 ms    14 MiB      4 open files
+    4.06 GiB    103 ms    14 MiB      4 open files
+    8.12 GiB   95.9 ms    14 MiB      4 open files
 tail of 10 messages, bytes of log, slope -0.02
-    1.01 GiB    108 ms    15 MiB      9 open files
-    2.03 GiB    123 ms    15 MiB     12 open files
-    4.06 GiB    106 ms    15 MiB     17 open files
-    8.12 GiB    104 ms    15 MiB     17 open files
-lookup of one key, bytes of log, slope 0.16
-    1.01 GiB   96.8 ms    15 MiB      6 open files
-    2.03 GiB    104 ms    15 MiB      5 open files
-    4.06 GiB    104 ms    15 MiB      3 open files
-    8.12 GiB    136 ms    25 MiB      8 open files
-verify, bytes of log, slope 0.71
-    1.01 GiB    825 ms    66 MiB     14 open files
-    2.03 GiB    1.09 s    75 MiB     26 open files
-    4.06 GiB    1.87 s    67 MiB     30 open files
-    8.12 GiB    3.59 s    92 MiB     41 open files
-stats, bytes of log, slope 0.72
-    1.01 GiB    612 ms    49 MiB      4 open files
-    2.03 GiB    819 ms    49 MiB      4 open files
-    4.06 GiB    1.38 s    49 MiB      5 open files
-    8.12 GiB    2.72 s    49 MiB      5 open files
-lookup of 1,000 keys, bytes of log, slope 1.93
-    1.01 GiB    247 ms    17 MiB      5 open files
-    2.03 GiB    249 ms    17 MiB      6 open files
-    4.06 GiB    245 ms    17 MiB      8 open files
-    8.12 GiB    13.6 s    26 MiB     12 open files
-export to Parquet, bytes of log, slope 1.02
-    1.01 GiB    3.76 s   300 MiB     13 open files
-    2.03 GiB    7.38 s   300 MiB     18 open files
-    4.06 GiB    16.4 s   296 MiB     25 open files
-    8.12 GiB    31.1 s   318 MiB     21 open files
-spark-scan, count, bytes of log, slope 0.07
-    1.01 GiB    14.6 s  1002 MiB     10 open files
-    2.03 GiB    13.7 s  1084 MiB     15 open files
-    4.06 GiB    14.4 s  1019 MiB     22 open files
-    8.12 GiB      17 s  1084 MiB     37 open files
-recover, the plan, bytes of log, slope 0.81
-    1.01 GiB    800 ms   110 MiB      7 open files
-    2.03 GiB    1.12 s   153 MiB      8 open files
-    4.06 GiB    1.91 s   213 MiB     10 open files
-    8.12 GiB    4.34 s   332 MiB     15 open files
-recover and apply, bytes of log, slope 0.96
-    1.01 GiB    936 ms   155 MiB      7 open files
-    2.03 GiB    1.42 s   226 MiB      6 open files
-    4.06 GiB    1.92 s   288 MiB      6 open files
-    8.12 GiB     6.9 s   423 MiB      7 open files
-append from Parquet, bytes of log, slope 1.02
-    1.01 GiB    3.61 s   445 MiB     10 open files
-    2.03 GiB    6.15 s   425 MiB     11 open files
-    4.06 GiB    12.4 s   449 MiB     11 open files
-    8.12 GiB    30.4 s   474 MiB     11 open files
-info, topics, slope 0.38
-           1    133 ms    15 MiB      9 open files
-          10    106 ms    15 MiB     45 open files
-         100    147 ms    16 MiB     68 open files
-       1,000    605 ms    43 MiB     68 open files
-      10,000    4.35 s   104 MiB      6 open files
-verify, topics, slope 0.38
-           1    817 ms    67 MiB     18 open files
-          10    943 ms    67 MiB    126 open files
-         100    2.82 s    77 MiB    583 open files
-       1,000    11.4 s   112 MiB    518 open files
-      10,000    27.6 s   286 MiB    518 open files
-export to Parquet, topics, slope 0.04
-           1    4.68 s   298 MiB     13 open files
-          10     4.2 s   304 MiB     49 open files
-         100    3.87 s   322 MiB     71 open files
-       1,000    4.39 s   316 MiB     25 open files
-      10,000    6.86 s   368 MiB     26 open files
-recover, the plan, topics, slope 0.50
-           1    955 ms   128 MiB      7 open files
-          10    953 ms   129 MiB      8 open files
-         100    1.18 s   128 MiB      8 open files
-       1,000    4.02 s   149 MiB      7 open files
-      10,000    93.7 s   502 MiB      7 open files
-recover and apply, topics, slope 0.50
-           1    1.21 s   168 MiB      7 open files
-          10    1.23 s   169 MiB      7 open files
-         100    1.56 s   171 MiB      7 open files
-       1,000    8.85 s   197 MiB      7 open files
-      10,000     119 s   424 MiB      7 open files
-append from Parquet, topics, slope 0.00
-           1    4.26 s   416 MiB     10 open files
-          10    3.65 s   421 MiB     11 open files
-         100    4.32 s   435 MiB     11 open files
-       1,000    4.38 s   508 MiB     10 open files
+    1.01 GiB    106 ms    15 MiB     11 open files
+    2.03 GiB    117 ms    15 MiB     13 open files
+    4.06 GiB    105 ms    15 MiB     17 open files
+    8.12 GiB    103 ms    15 MiB     17 open files
+lookup of one key, bytes of log, slope 0.15
+    1.01 GiB    103 ms    15 MiB      5 open files
+    2.03 GiB    106 ms    15 MiB      5 open files
+    4.06 GiB   99.2 ms    15 MiB      3 open files
+    8.12 GiB    142 ms    24 MiB      6 open files
+verify, bytes of log, slope 0.64
+    1.01 GiB    924 ms    66 MiB     14 open files
+    2.03 GiB    1.08 s    75 MiB     26 open files
+    4.06 GiB    1.86 s    67 MiB     30 open files
+    8.12 GiB    3.52 s    91 MiB     41 open files
+stats, bytes of log, slope 0.77
+    1.01 GiB    578 ms    49 MiB      5 open files
+    2.03 GiB    834 ms    49 MiB      5 open files
+    4.06 GiB    1.44 s    49 MiB      4 open files
+    8.12 GiB    2.84 s    50 MiB      4 open files
+lookup of 1,000 keys, bytes of log, slope 0.20
+    1.01 GiB    267 ms    17 MiB      5 open files
+    2.03 GiB    248 ms    17 MiB      6 open files
+    4.06 GiB    251 ms    17 MiB      8 open files
+    8.12 GiB    402 ms    34 MiB     12 open files
+export to Parquet, bytes of log, slope 1.07
+    1.01 GiB    3.65 s   301 MiB     14 open files
+    2.03 GiB    6.85 s   329 MiB     19 open files
+    4.06 GiB    13.7 s   298 MiB     24 open files
+    8.12 GiB    34.1 s   312 MiB     21 open files
+spark-scan, count, bytes of log, slope 0.10
+    1.01 GiB    13.9 s   992 MiB     11 open files
+    2.03 GiB    14.3 s  1005 MiB     15 open files
+    4.06 GiB      15 s  1501 MiB     22 open files
+    8.12 GiB    17.3 s  1006 MiB     38 open files
+recover, the plan, bytes of log, slope 0.75
+    1.01 GiB    795 ms   109 MiB      6 open files
+    2.03 GiB    1.07 s   153 MiB      8 open files
+    4.06 GiB    2.02 s   209 MiB     11 open files
+    8.12 GiB    3.81 s   338 MiB     14 open files
+recover and apply, bytes of log, slope 1.00
+    1.01 GiB    924 ms   155 MiB      7 open files
+    2.03 GiB    1.36 s   227 MiB      6 open files
+    4.06 GiB    1.88 s   290 MiB      7 open files
+    8.12 GiB    7.47 s   433 MiB      7 open files
+append from Parquet, bytes of log, slope 0.98
+    1.01 GiB    3.35 s   417 MiB      9 open files
+    2.03 GiB    5.89 s   428 MiB     11 open files
+    4.06 GiB      12 s   425 MiB     11 open files
+    8.12 GiB      26 s   444 MiB     11 open files
+info, topics, slope 0.36
+           1    102 ms    15 MiB      9 open files
+          10    129 ms    15 MiB     45 open files
+         100    194 ms    15 MiB     68 open files
+       1,000    477 ms    43 MiB     68 open files
+      10,000    2.71 s   104 MiB      6 open files
+verify, topics, slope 0.31
+           1    828 ms    66 MiB     18 open files
+          10       1 s    68 MiB    126 open files
+         100    1.84 s    78 MiB    582 open files
+       1,000    3.59 s   164 MiB    330 open files
+      10,000    14.3 s   290 MiB    349 open files
+export to Parquet, topics, slope 0.06
+           1    3.92 s   300 MiB     13 open files
+          10    4.99 s   305 MiB     49 open files
+         100    4.03 s   306 MiB     71 open files
+       1,000     5.7 s   308 MiB     25 open files
+      10,000    6.57 s   370 MiB     25 open files
+recover, the plan, topics, slope 0.30
+           1    855 ms   128 MiB      7 open files
+          10    1.19 s   129 MiB      7 open files
+         100    1.13 s   128 MiB      7 open files
+       1,000    2.38 s   191 MiB      7 open files
+      10,000    13.2 s   516 MiB      7 open files
+recover and apply, topics, slope 0.45
+           1    992 ms   168 MiB      7 open files
+          10    1.46 s   170 MiB      7 open files
+         100    1.86 s   170 MiB      7 open files
+       1,000    7.27 s   195 MiB      7 open files
+      10,000    64.5 s   460 MiB      7 open files
+append from Parquet, topics, slope 0.13
+           1    3.89 s   426 MiB     11 open files
+          10    4.72 s   441 MiB     10 open files
+         100     4.6 s   433 MiB     11 open files
+       1,000    5.07 s   496 MiB     10 open files
+      10,000    12.6 s   543 MiB     10 open files
+info, queues, slope 0.85
+      10,000    997 ms    47 MiB      5 open files
+     100,000       7 s   234 MiB      5 open files
+append of one message, queues, slope 0.78
+      10,000    815 ms    50 MiB     13 open files
+     100,000    4.89 s   184 MiB     12 open files
 ```
 """
 # speed: end
