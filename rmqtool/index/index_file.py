@@ -257,11 +257,16 @@ class IndexFile:
         The first such slot needs one pass over them; for all others a second pass notes where entries belong.
         """
         self._doubted += 1
-        if self._doubted > 1 and slot < self.slot_count and not self._slots_of_entries[slot]:
-            return DOUBTED_SLOT if self._lacks_entries else None
-        if any(any(_places(entries, key_hash)) for entries in self._used_entries()):
-            return LOST_SLOT
-        return DOUBTED_SLOT if self._lacks_entries else None
+        if self._doubted > 1:
+            has_entries, lacks_some = self._slots_of_entries
+            if slot < len(has_entries) and not has_entries[slot]:
+                return DOUBTED_SLOT if lacks_some else None
+        lacks_some = self.used < self.header.next_entry
+        for entries in self._used_entries():
+            if any(_places(entries, key_hash)):
+                return LOST_SLOT
+            lacks_some |= _lacks_some(entries)
+        return DOUBTED_SLOT if lacks_some else None
 
     def _used_entries(self) -> Iterator[bytes]:
         """Entries [1, used) block by block, each after an entry that does not count."""
@@ -269,24 +274,18 @@ class IndexFile:
             yield self.entry_bytes(first - 1, min(first + _BLOCK, self.used))
 
     @cached_property
-    def _lacks_entries(self) -> bool:
-        """Whether entries that the header counts are zero, or past the end of the file."""
-        return self.used < self.header.next_entry or any(
-            entries.find(_NO_ENTRY, index.ENTRY_SIZE) > 0 for entries in self._used_entries()
-        )
-
-    @cached_property
-    def _slots_of_entries(self) -> Array:
-        """Whether an entry in use belongs to a slot, of those that the file has: shape (slots,), bool."""
+    def _slots_of_entries(self) -> tuple[Array, bool]:
+        """(whether an entry in use belongs to each slot that the file has: bool; whether some are lost)."""
         import numpy as np
 
-        found = np.zeros(self.slot_count, np.bool_)
+        found, lacks_some = np.zeros(self.slot_count, np.bool_), self.used < self.header.next_entry
         for entries in self._used_entries():
             count = len(entries) // index.ENTRY_SIZE
             hashes = np.frombuffer(entries, index.ENTRY.dtype, count)["key_hash"][1:]
             slots = hashes.astype(np.int64) % self.shape.slots
             found[slots[slots < self.slot_count]] = True
-        return found
+            lacks_some |= _lacks_some(entries)
+        return found, lacks_some
 
     @cached_property
     def _first_entries(self) -> bytes:
@@ -577,6 +576,11 @@ def _places(entries: bytes, key_hash: int) -> Iterator[int]:
         if at % index.ENTRY_SIZE == 0:
             yield at
         at = entries.find(wanted, at + 1)
+
+
+def _lacks_some(entries: bytes) -> bool:
+    """Whether one of the entries after the first is all zero: it was never written, or is lost."""
+    return entries.find(_NO_ENTRY, index.ENTRY_SIZE) > 0
 
 
 class _SmallReads:
