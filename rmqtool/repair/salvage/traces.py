@@ -59,6 +59,7 @@ class Traces:
 
     def _add(self, scan: FileScan, start: int, stop: int, heads: list[Claim], code: str) -> None:
         known = {head.start for head in heads}
+        stop = min(stop, scan.file.file_from_offset + scan.file.size)  # the rest of a short file has nothing
         while start < stop and self._bytes > 0:
             data = self._read(scan, start, min(start + _PIECE, stop))
             self._bytes -= len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from rmqtool.cli import main
 from rmqtool.formats import message
 from rmqtool.formats.message import Message
 from rmqtool.read.store import Store
-from rmqtool.repair.salvage import LostRecord
+from rmqtool.repair.salvage import LostRecord, traces
 from tests.support.build_store import LOG_FILE_SIZE, patch
 from tests.support.records import record
 from tests.support.salvage_stores import identity, log_path, made, names
@@ -233,3 +234,16 @@ def test_the_header_before_other_units_after_the_end(
     first, second = rows(root, capsys)
     assert (first["queue_offset"], first["count"], second["count"]) == (one.queue_offset, 1, 3)
     assert first["remains"]["body_bytes"] == one.body_length - 10 and second["remains"] is None
+
+
+def test_a_header_after_a_file_that_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that the file lacks are not searched again and again until no more may be read."""
+    root = tmp_path / "store"
+    monkeypatch.setattr(traces, "_BYTES_MAX", 2 * LOG_FILE_SIZE)
+    stored = made(root, keyed(400))
+    shutil.rmtree(root / "consumequeue")
+    one = next(each for each in stored[5:] if each.physical_offset > 2 * LOG_FILE_SIZE)
+    overwrite(root, topic_at(one), bytes(one.physical_offset + one.total_size - topic_at(one)))
+    os.truncate(log_path(root, 0), stored[5].physical_offset + 10)
+    found = {each.physical_offset: place(each) for each in salvaged(root).lost}
+    assert found[one.physical_offset] == (one.physical_offset, one.total_size, "header")
