@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any, NamedTuple
 
+ENOUGH = 4 << 20
+"""Bytes of log that are worth a run of dispatch at once."""
+
 _PATIENCE_S = 0.1
 """How long a buffer is kept for a dispatch that lags; it reads the file then."""
 
@@ -46,12 +49,16 @@ class Recent:
         self.wake()
 
     def reclaim(self, memory: Any) -> None:
-        """Take `memory` back, to be filled again; waits a while for a dispatch that still reads it."""
+        """Take `memory` back, to be filled again.
+
+        Waits a while for a dispatch that reads it or is about to: for less than `ENOUGH` it does not come.
+        """
         until = time.monotonic() + _PATIENCE_S
         with self._changed:
             while (part := self._part_in(memory)) is not None:
                 left = until - time.monotonic()
-                if left <= 0 and part is not self._reading:
+                is_near = left > 0 and self._parts[-1].stop - self._parts[0].start >= ENOUGH
+                if not is_near and part is not self._reading:
                     self._parts.remove(part)
                     return
                 self._changed.wait(max(left, 0.001))

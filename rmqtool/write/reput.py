@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.write.dispatcher import Dispatcher
+from rmqtool.write.recent import ENOUGH
 
 _POLL_S = 0.02
-_ENOUGH = 4 << 20  # bytes of log that are worth a run at once
 _PATIENCE_S = 0.2  # after which less is dispatched, and what was dispatched is written
 _BUSY_PATIENCE_S = 2.0  # the latter while there is enough to dispatch
 _REST = 9  # times as long as writing took, with tens of thousands of queues seconds, it waits to write again
@@ -124,7 +124,7 @@ class Reput:
         waited = now - self._written_at
         with self._lock:
             behind = self._limit() - self._dispatcher.position
-            is_busy = behind >= _ENOUGH
+            is_busy = behind >= ENOUGH
             if is_busy or (behind > 0 and waited >= _PATIENCE_S):
                 self._dispatcher.run(self._dispatcher.position + min(behind, _STEP))
             if waited >= max(self._rest_s, _BUSY_PATIENCE_S if is_busy else _PATIENCE_S):
