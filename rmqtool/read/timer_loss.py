@@ -90,7 +90,7 @@ def loss_of(layout: StoreLayout, check: form.Check | None) -> Loss:
     Raises:
         UnreadableError: a file of the timer log cannot be read.
     """
-    log = not _has_units(layout) and (check is None or check.last_timer_log_flush_position > 0)
+    log = not has_units(layout) and (check is None or check.last_timer_log_flush_position > 0)
     return Loss(lacks_wheel(layout), log, check is None or is_ahead(layout, check))
 
 
@@ -110,11 +110,6 @@ def is_ahead(layout: StoreLayout, check: form.Check) -> bool:
         raise UnreadableError(f"cannot read: {error.strerror}", path=layout.timer_check) from error
     latest_ms = max(status.st_mtime, time.time()) * 1000 + _AHEAD_MS
     return status.st_size == form.CHECK_FILE_SIZE and check.last_read_time > latest_ms
-
-
-def wheel_is_lost(layout: StoreLayout) -> bool:
-    """Whether the wheel is missing or empty although the timer log has units. Raises UnreadableError."""
-    return _has_units(layout) and lacks_wheel(layout)
 
 
 def lacks_wheel(layout: StoreLayout) -> bool:
@@ -187,7 +182,7 @@ def _may_lack_database(layout: StoreLayout, check: form.Check | None) -> bool:
         return False
     has_queue = (TIMER_TOPIC, 0) in layout.consume_queues or not layout.consume_queues
     is_idle = check.last_read_time > 0 == check.last_timer_log_flush_position
-    return has_queue and is_idle and not _has_units(layout) and lacks_wheel(layout)
+    return has_queue and is_idle and not has_units(layout) and lacks_wheel(layout)
 
 
 def _has_lost(layout: StoreLayout, loss: Loss) -> bool:
@@ -198,7 +193,8 @@ def _has_lost(layout: StoreLayout, loss: Loss) -> bool:
     return known is None or TIMER_TOPIC in known
 
 
-def _has_units(layout: StoreLayout) -> bool:
+def has_units(layout: StoreLayout) -> bool:
+    """Whether the timer log has units. Raises UnreadableError."""
     return any(any(read_head(file.path, _UNIT) or b"") for file in layout.timer_log)
 
 
@@ -282,13 +278,18 @@ class TimerLoss(NamedTuple):
 
 
 def find_loss(
-    store: Store, log_end: int = _NEVER, *, units: Sequence[WrongUnit] | None = None
+    store: Store,
+    log_end: int = _NEVER,
+    *,
+    loss: Loss | None = None,
+    units: Sequence[WrongUnit] | None = None,
 ) -> TimerLoss | None:
     """What is lost of the timer; None if neither its log, nor timercheck, nor its database is.
 
     Args:
         store: opened for reading.
         log_end: physical offset; later records do not count.
+        loss: of `loss_of`, if it is known.
         units: the wrong units, if they are known.
 
     Raises:
@@ -299,7 +300,7 @@ def find_loss(
     in_rocksdb = _in_rocksdb(layout)
     if in_rocksdb == "sound":
         return None
-    loss, may_lack = loss_of(layout, check), _may_lack_database(layout, check)
+    loss, may_lack = loss or loss_of(layout, check), _may_lack_database(layout, check)
     wrong: Sequence[WrongUnit] = ()
     gone = None
     if in_rocksdb == "unknown" and not may_lack and not _has_lost(layout, loss):

@@ -108,15 +108,14 @@ def nonzero_end(source: ByteSource | RandomFile, start: int, stop: int) -> int:
     step = _ZERO_BLOCK
     while stop > start:
         block = max(start, stop - step)
-        if source.data_from(block) >= stop:  # a hole: it may be a long one
-            stop, step = block, 2 * step
-        elif step > _ZERO_BLOCK:
-            step = _ZERO_BLOCK
-        else:
+        if source.data_from(block) < stop:  # not a hole
+            if step > WINDOW:
+                step = WINDOW
+                continue
             data = source.read(block, stop - block)
-            if data != _BLOCK_OF_ZEROS[: len(data)]:
+            if data != bytes(len(data)):
                 return block + len(data.rstrip(b"\0"))
-            stop = block
+        stop, step = block, 2 * step  # what is empty is often long; a request to a far file takes long
     return start
 
 

@@ -21,7 +21,7 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import compaction, config_json, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.problems import BY_CODE, Finding, finding
-from rmqtool.read.timer_loss import TimerLoss, check_of, find_loss, is_ahead, loss_of, wheel_is_lost
+from rmqtool.read.timer_loss import Loss, TimerLoss, check_of, find_loss, has_units, is_ahead, loss_of
 from rmqtool.read.timer_units import GoneUnit, WrongUnit, gone_unit, wrong_units
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.rocksdb.messages import read_timers
@@ -43,11 +43,11 @@ def check_timer(context: Context) -> Iterator[Finding]:
     ):
         if path is not None:
             yield from _size(context, path, size)
-    gone = None
+    loss = gone = None
     with suppress(InputError):  # a finding of its own
-        is_lost = loss_of(layout, check_of(layout)).log
-        gone = None if is_lost else gone_unit(layout)
-    lost = list(_lost(context))
+        loss = loss_of(layout, check_of(layout))
+        gone = None if loss.log else gone_unit(layout)
+    lost = list(_lost(context, loss))
     named = {(each.path, each.physical_offset) for each in lost}
     sizes = Counter(file.size for file in layout.timer_log)
     usual = sizes.most_common(1)[0][0] if sizes else 0
@@ -69,19 +69,20 @@ def check_timer(context: Context) -> Iterator[Finding]:
         yield from _compaction(context, layout.compaction_checkpoint)
 
 
-def _lost(context: Context) -> Iterator[Finding]:
+def _lost(context: Context, loss: Loss | None) -> Iterator[Finding]:
     """Files, units or a database that are gone or wrong, by the rules of `recover`.
 
     Not of a broker that runs, which has them all, nor of a part of the log.
     """
     layout = context.layout
-    if layout.kind != "store" or context.live or context.bounds.bounded:
+    if layout.kind != "store" or context.live or context.bounds.bounded or loss is None:
         return
     try:
         check = check_of(layout)
         is_known = check is not None and not is_ahead(layout, check)
         units = list(wrong_units(context.store, check.last_read_time)) if check and is_known else []
-        found, lost_wheel = find_loss(context.store, units=units), wheel_is_lost(layout)
+        found = find_loss(context.store, loss=loss, units=units)
+        lost_wheel = loss.wheel and has_units(layout)
     except InputError:  # of a file, or of the log: a finding of its own
         return
     if found is not None and found.database:
