@@ -49,7 +49,7 @@ class ConfigSync:
         self._profile = profile
         self._flushed = flushed
         self._seconds = seconds
-        self._stop = Event()
+        self._stop, self._wake = Event(), Event()
         self._cuts = 0  # of the log; what was fetched before the last one may be ahead of it
         self._written_after = 0  # how many cuts there had been when this was fetched
         self._failure: RmqtoolError | None = None  # set by the thread
@@ -64,12 +64,14 @@ class ConfigSync:
     def stop(self) -> None:
         """End; what was fetched and not written is dropped."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
 
     def fetch_again(self) -> None:
-        """The log was cut: what was fetched before may be ahead of it, and is replaced soon."""
+        """The log was cut: what was fetched before may be ahead of it, and is replaced."""
         self._cuts += 1
+        self._wake.set()
 
     def raise_failure(self) -> None:
         """Raise what made it impossible to go on, once."""
@@ -86,7 +88,8 @@ class ConfigSync:
                 else:
                     with suppress(ConnectionLostError, RequestRefusedError):
                         _, self.master_end = broker_client.offsets_of(self._address)
-                self._stop.wait(min(max(due - time.monotonic(), _LEAST_SECONDS), _ASK_SECONDS))
+                self._wake.wait(min(max(due - time.monotonic(), _LEAST_SECONDS), _ASK_SECONDS))
+                self._wake.clear()
         except RmqtoolError as error:
             self._failure = error
 
