@@ -6,11 +6,12 @@ cut_back.py               queues and index back to where they are known to be co
 targets.py, topics.py     which queue a message goes to; topics.json
 schedule.py               delayed messages that are due
 opening.py, last_file.py  the checks before; permission.py: those that only a dry run needs
-store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`; when the log is flushed
+store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`; flushes in the background
+group_commit.py           puts that wait for the device, of several threads
 
 Messages come in one way. `ingest` reads every input (JSON lines, CSV, Parquet, Arrow, the rows of Spark) into
 Arrow batches of one schema, `table.schema`. `table` encodes the plain rows of a batch together, and passes
-every other row to `StoreWriter.put`, as a program passes its single messages. `records` holds the rules by
+every other row to `StoreWriter.append`, as a program passes its single messages. `records` holds the rules by
 which a message becomes a record.
 """
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -65,7 +64,6 @@ class LogWriter:
         store_timestamp: of the newest record appended, ms; 0 before the first. Set by the caller, after
             the append.
         flushed_timestamp: of the newest record known to be on the device, ms; 0 before the first.
-        flush_seconds: how long the last flush took; 0 before the first.
         limit: up to where records may go in the current file; `end` or less where there is none yet.
         folders: where its files are made.
         failed: what made the log unwritable; None while it is writable.
@@ -77,7 +75,6 @@ class LogWriter:
         self.end = self.committed = self.flushed = self.limit = end
         self.store_timestamp = 0
         self.flushed_timestamp = 0
-        self.flush_seconds = 0.0
         self.failed: UnwritableError | None = None
         self.folders = sorted(folders, key=str)
         self._existing = {file.file_from_offset: file.path for file in files}
@@ -207,11 +204,10 @@ class LogWriter:
             if self.failed is not None:
                 raise self.failed  # a second try would succeed although bytes are lost
             if self.flushed < wanted:
-                timestamp, started = self.store_timestamp, time.perf_counter()
+                timestamp = self.store_timestamp
                 self.commit()
                 self._sync(self.committed)
                 self.flushed_timestamp = timestamp
-                self.flush_seconds = time.perf_counter() - started
         return self.flushed
 
     def close(self) -> None:

@@ -6,11 +6,11 @@
         result = store.put(NewMessage("TopicTest", b"hello", tags="TagA", keys=["order-1"]))
 
 Queues and index follow the log in the background, as in a broker. The commit log is flushed to the device in
-the background (`TimedFlush`), or before a put returns (`GroupCommit`). A clean close flushes everything and
+the background (`TimedFlush`), or before a put returns (`group_commit`). A clean close flushes everything and
 deletes `abort`. Methods may be called from several threads.
 
 Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages; spec 01 10, 11, spec 02 6.
-CommitLog.FlushRealTimeService, CommitRealTimeService, GroupCommitService; spec 01 section 11.
+CommitLog.FlushRealTimeService, CommitRealTimeService; spec 01 section 11.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Condition, Event, Lock, RLock, Thread
+from threading import Event, Lock, RLock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -35,6 +35,7 @@ from rmqtool.storage.profile import profile_named
 from rmqtool.write import opening
 from rmqtool.write.dispatcher import Dispatcher
 from rmqtool.write.fast_path import FastPath
+from rmqtool.write.group_commit import GroupCommit
 from rmqtool.write.log_writer import LogWriter
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.put_result import PutResult, PutResults
@@ -57,9 +58,6 @@ if TYPE_CHECKING:
 _PAGE = 4096
 _FEW = 64  # messages: fewer are put faster one by one
 _MANY = 1 << 12  # that are stored together
-_GATHER_S = 20e-6
-_FAST_S = 2e-4
-"""A flush in less time than it takes to wait for others, seconds."""
 
 
 class TimedFlush:
@@ -105,52 +103,6 @@ class TimedFlush:
                     thorough_at = now if thorough else thorough_at
         except UnwritableError:
             return
-
-
-class GroupCommit:
-    """The `sync` half: threads that wait for the device share its flushes.
-
-    One of those that wait flushes for all that are there. Before it does, it waits for as many as the last
-    time, half as long as a flush takes: they are mostly on their way. On a fast device each goes to the log
-    itself, which one of them flushes for those queued after it.
-
-    Source: CommitLog.GroupCommitService.
-    """
-
-    def __init__(self, log: LogWriter) -> None:
-        self._log = log
-        self._changed = Condition()
-        self._busy = False
-        self._wanted: list[int] = []
-        self._expected = 0
-
-    def flush_to(self, offset: int) -> None:
-        """Return when the log is on the device up to `offset`. Raises UnwritableError."""
-        log = self._log
-        if log.flush_seconds < _FAST_S:
-            log.flush(offset)
-            return
-        with self._changed:
-            self._wanted.append(offset)
-            while self._busy and log.flushed < offset:
-                self._changed.wait()
-            if log.flushed >= offset:
-                return
-            self._busy = True
-        try:
-            self._gather()
-            log.flush()
-        finally:
-            with self._changed:
-                self._busy = False
-                self._expected = len(self._wanted)
-                self._wanted = [wanted for wanted in self._wanted if wanted > log.flushed]
-                self._changed.notify_all()
-
-    def _gather(self) -> None:
-        stop = time.perf_counter() + self._log.flush_seconds / 2
-        while len(self._wanted) < self._expected and time.perf_counter() < stop:
-            time.sleep(_GATHER_S)
 
 
 _open_writers: WeakSet[StoreWriter] = WeakSet()
@@ -207,7 +159,7 @@ class StoreWriter:
             undo.pop_all()
         self._fast_path = FastPath(self, self._reput)
         self._many: ManyAppender | None = None
-        self._group_commit = GroupCommit(self.log)
+        self._group_commit = GroupCommit(self.append, self._flush_log, opened.options.sync_flush_timeout_ms)
         self._flusher = TimedFlush(self.log, opened.options)
         _open_writers.add(self)
         self._flusher.start()
@@ -290,6 +242,10 @@ class StoreWriter:
             RefusedError: its topic or queue may not be written.
             UnwritableError: it could not be written; nothing is stored.
         """
+        return self._group_commit.put(message) if self._waits and message.wait else self.append(message)
+
+    def append(self, message: NewMessage) -> PutResult:
+        """Store one message as `put` does, but do not wait for the device. Raises as `put`."""
         try:
             result = self._fast_path.put(message)
             if result is None:
@@ -302,7 +258,7 @@ class StoreWriter:
             raise_explained(error, (message,))
             raise
         if result is not None:
-            return self._flushed(result) if self._waits and message.wait else result
+            return result
         self.targets.save_made()
         with self.lock:
             try:
@@ -311,7 +267,7 @@ class StoreWriter:
                 self.interrupted(error)
                 raise
         self._fast_path.learn(message)
-        return self._flushed(result) if self._waits and prepared.waits else result
+        return result
 
     def put_batch(self, messages: Sequence[NewMessage]) -> PutResult:
         """Store messages of one topic as one group: in one queue and one file, all or none of them.
@@ -333,7 +289,7 @@ class StoreWriter:
             except BaseException as error:
                 self.interrupted(error)
                 raise
-        return self._flushed(result) if self._waits and group[0].waits else result
+        return self._flushed(result) if self._waits and messages[0].wait else result
 
     def put_many(self, messages: Iterable[NewMessage]) -> Sequence[PutResult]:
         """Store messages one after the other, as a loop of `put` does, several times as fast.
@@ -367,8 +323,8 @@ class StoreWriter:
                     self._many = ManyAppender(self)
                 if self._many.append(messages, results):
                     return
-        for message in messages:  # `put` says what is wrong with which message
-            results.add((self.put(message),))
+        for message in messages:  # `append` says what is wrong with which message
+            results.add((self.append(message),))
 
     def _flushed_many(self, messages: Sequence[NewMessage], results: PutResults) -> PutResults:
         """Bring the messages that wait for the device there; their results."""
@@ -445,16 +401,19 @@ class StoreWriter:
 
     def _flushed(self, result: PutResult) -> PutResult:
         started = time.monotonic()
-        end = result.physical_offset + result.size
-        self.targets.save()
-        if self.log.flushed < end:
-            self._group_commit.flush_to(end)
+        self._flush_log(result.physical_offset + result.size)
         late = (time.monotonic() - started) * 1000 > self.options.sync_flush_timeout_ms
         return result if late else result._replace(flushed=True)
+
+    def _flush_log(self, end: int | None = None) -> None:
+        """Bring topics and log to the device, up to `end` or all of it. Raises UnwritableError."""
+        self.targets.save()
+        self.log.flush(end)
 
     def disown(self) -> None:
         """Mark the store closed without writing; another process owns it now."""
         self.is_closed = True
+        self._waits = False  # its threads, which may have been at a flush, are not in a forked child
         self._lock_file.release()  # this process's copy; the other one still holds it
 
     def interrupted(self, error: BaseException) -> None:

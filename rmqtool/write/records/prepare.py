@@ -232,7 +232,7 @@ def prepare(
     if body_size > tables.body_limit:
         raise illegal(f"body of {body_size} bytes: at most {tables.body_limit} can be stored", column="body")
 
-    topic, queue_id, sys_flag, waits, data, sealed, late, count = _place(
+    topic, queue_id, sys_flag, data, sealed, late, count = _place(
         message, options, now_ms, queue_id, sys_flag, born_host, batch_topic=batch_topic
     )
     crc_size = PROPERTY_CRC_SIZE if sealed else 0
@@ -246,7 +246,7 @@ def prepare(
     transaction_offset = message.prepared_transaction_offset or 0
     _check_numbers(message, queue_id, sys_flag)
     return _new(EncodedRecord, (
-        topic, queue_id, sys_flag & TRANSACTION_MASK, count, size, waits, store_timestamp,
+        topic, queue_id, sys_flag & TRANSACTION_MASK, count, size, store_timestamp,
         late.light_queues if late else (), late, tables.room, pack_head, magic, _crc32(body) & CRC_MASK,
         flag, sys_flag, now_ms if born_timestamp is None else born_timestamp, born_host, store_host,
         reconsume_times, transaction_offset, body, topic_bytes,

@@ -27,7 +27,6 @@ class EncodedRecord(NamedTuple):
         transaction_type: 0, TRANSACTION_PREPARED, _COMMIT or _ROLLBACK of `formats.message`.
         count: queue offsets that it takes: the messages of an inner batch, else 1.
         size: bytes of the record.
-        waits: whether a `sync` append waits for it (WAIT).
         store_timestamp: ms since 1970, where the message names one; None: the time of the append.
         light_queues: (name, queue id) of the light queues it goes to, besides its own.
         late: the properties hold queue offsets: `with_offsets` comes before `size` counts. None for
@@ -45,7 +44,6 @@ class EncodedRecord(NamedTuple):
     transaction_type: int
     count: int  # type: ignore[assignment]  # a tuple has a method of that name, which is not needed here
     size: int
-    waits: bool
     store_timestamp: int | None
     light_queues: tuple[tuple[str, int], ...]
     late: DeferredOffsets | None
@@ -76,7 +74,7 @@ def pack(prepared: EncodedRecord, queue_offset: int, physical_offset: int, store
         store_timestamp: ms since 1970.
     """
     (
-        _topic, queue_id, _type, _count, size, _waits, _time, _light, _late, _room, pack_head, magic,
+        _topic, queue_id, _type, _count, size, _time, _light, _late, _room, pack_head, magic,
         body_crc, flag, sys_flag, born_timestamp, born_host, store_host, reconsume_times,
         transaction_offset, body, topic_bytes, properties_bytes, sealed,
     ) = prepared  # fmt: skip

@@ -38,7 +38,6 @@ from rmqtool.formats.properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
     VALUE_END,
-    WAIT,
 )
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -174,7 +173,6 @@ class Stored(NamedTuple):
 
     Attributes:
         topic: where it goes, with `queue_id`.
-        waits: WAIT.
         data: the property string, UTF-8, without the property CRC.
         sealed: the property CRC follows.
         late: offsets that it waits for.
@@ -184,7 +182,6 @@ class Stored(NamedTuple):
     topic: str
     queue_id: int
     sys_flag: int
-    waits: bool
     data: bytes
     sealed: bool
     late: DeferredOffsets | None
@@ -236,7 +233,7 @@ def place_new(
     check_size(data, sealed=options.property_crc)
     check_inner(found, sys_flag, profile, batch_topic=batch_topic)
     return Stored(
-        target.topic, target.queue_id, target.sys_flag, is_true(found.get(WAIT)), data, options.property_crc,
+        target.topic, target.queue_id, target.sys_flag, data, options.property_crc,
         deferred_offsets(found, target.topic, target.queue_id, target.sys_flag, options),
         count_of(found, target.sys_flag),
     )  # fmt: skip
@@ -265,7 +262,7 @@ def place_stored(
     found = properties.decode(data) if _INNER in data or sys_flag & INNER_BATCH else {}
     check_inner(found, sys_flag, options.profile, batch_topic=batch_topic)
     return Stored(
-        message.topic, queue_id, sys_flag, message.wait, data, sealed,
+        message.topic, queue_id, sys_flag, data, sealed,
         deferred_offsets(found, message.topic, queue_id, sys_flag, options, data), count_of(found, sys_flag),
     )  # fmt: skip
 

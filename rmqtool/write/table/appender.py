@@ -149,7 +149,7 @@ class TableAppender:
         """Store one row by itself, or say why it cannot be."""
         try:
             new = message_of(batch, row)
-            result = self._writer.put(new)
+            result = self._writer.append(new)
         except (UnwritableError, StoreInUseError):
             raise
         except RmqtoolError as error:
