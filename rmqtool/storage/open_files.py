@@ -84,15 +84,33 @@ def descriptor_of(path: Place) -> int:
     raise OSError(errno.EINVAL, "it is not a plain file", str(path))
 
 
+class Extents:
+    """The data of an open file outside its holes, of which the last one is remembered.
+
+    tmpfs takes a millisecond to find the end of a large one.
+    """
+
+    def __init__(self, file: RandomFile) -> None:
+        self._file = file
+        self._start = self._stop = 0
+
+    def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The half-open ranges of data in [start, stop); all of it where holes are unknown."""
+        while start < stop:
+            if not self._start <= start < self._stop:
+                first = self._file.data_from(start)
+                if first >= min(stop, self._file.size):
+                    return
+                self._start, self._stop = first, max(self._file.hole_from(first), first + 1)
+            start = max(start, self._start)
+            end = min(self._stop, stop)
+            yield start, end
+            start = end
+
+
 def data_ranges(file: RandomFile, size: int) -> Iterator[tuple[int, int]]:
     """Half-open ranges of a file's first `size` bytes outside its holes; all where holes are unknown."""
-    stop = 0
-    while stop < size:
-        start = file.data_from(stop)
-        if start >= min(size, file.size):
-            return
-        stop = min(max(file.hole_from(start), start + 1), size)
-        yield start, stop
+    return Extents(file).within(0, size)
 
 
 def allocated_bytes(path: Place, size: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.errors import UnreadableError, UnwritableError
 from rmqtool.repair.plan.action import Action
 from rmqtool.storage import durable as disk
-from rmqtool.storage.open_files import data_ranges, opened
+from rmqtool.storage.open_files import Extents, opened
 from rmqtool.storage.random_file import LocalFile
 from rmqtool.storage.ranges import merged
 from rmqtool.storage.unsupported import is_rocksdb_file
@@ -66,15 +66,9 @@ class Unsynced:
 
 def data_within(descriptor: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
     """The parts of `ranges` of an open file that are not holes, in order."""
-    wanted, file = merged(ranges), LocalFile(descriptor)
-    place = 0
-    for start, stop in data_ranges(file, file.size):
-        while place < len(wanted) and wanted[place][1] <= start:
-            place += 1
-        at = place
-        while at < len(wanted) and wanted[at][0] < stop:
-            yield max(start, wanted[at][0]), min(stop, wanted[at][1])
-            at += 1
+    extents = Extents(LocalFile(descriptor))
+    for start, stop in merged(ranges):
+        yield from extents.within(start, stop)
 
 
 def data_bytes(path: Path, ranges: Ranges) -> int:
@@ -96,11 +90,10 @@ def crc_of(path: Path, ranges: Ranges) -> int:
     crc32: Callable[..., int] = load_crc32()
     crc = 0
     with _reading(path) as descriptor:
-        size = os.fstat(descriptor).st_size
+        size, extents = os.fstat(descriptor).st_size, Extents(LocalFile(descriptor))
         for start, stop in merged(ranges):
-            data = data_within(descriptor, [(start, stop)])
             edge = start
-            for first, last in (*data, (min(stop, size), stop)):
+            for first, last in (*extents.within(start, stop), (min(stop, size), stop)):
                 if first - edge >= _READ_BYTES:
                     crc, edge = _crc_after_zeros(crc, first - edge), first
                 while edge < last:
