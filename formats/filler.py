@@ -14,6 +14,7 @@ Source: spec 03, tried on brokers 4.9.7, 5.3.3 and 5.4.0.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from rmqtool.errors import FormatError
@@ -78,6 +79,13 @@ def smallest(owner: Owner | None, *, property_crc: bool = False) -> int:
     return message.record_size(version, 0, 0, len(owner.topic), len(stored) + more)
 
 
+@lru_cache(maxsize=64)
+def _body(size: int) -> tuple[bytes, int]:
+    """The body of `size` bytes and its CRC; the fillers of a hole have few sizes."""
+    body = b"\xff" * size
+    return body, message.masked_crc(body)
+
+
 def encode(
     size: int,
     physical_offset: int,
@@ -110,12 +118,12 @@ def encode(
         topic, stored = owner.topic, _fitting(owner, size, property_crc)
     reserved = properties.reserve_property_crc(stored) if property_crc else stored
     version = 1 if len(topic) <= _V1_TOPIC_MAX else 2
-    body = b"\xff" * (size - message.record_size(version, 0, 0, len(topic), len(reserved)))
+    body, body_crc = _body(size - message.record_size(version, 0, 0, len(topic), len(reserved)))
     record = message.encode(
         Message(
             total_size=size,
             magic=message.MAGIC_BY_VERSION[version],
-            body_crc=message.masked_crc(body),
+            body_crc=body_crc,
             queue_id=owner.queue_id if owner else 0,
             flag=0,
             queue_offset=owner.queue_offset if owner else 0,
@@ -137,6 +145,7 @@ def encode(
     return properties.seal_property_crc(record) if property_crc else record
 
 
+@lru_cache(maxsize=1024)
 def _stored(pairs: Pairs, property_crc: bool) -> bytes:
     """The property string; it ends with 0x02 if the CRC follows."""
     return properties.encode(pairs, dialect="5.x" if property_crc else "4.x")
