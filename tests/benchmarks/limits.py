@@ -375,7 +375,7 @@ def pwrite_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]]) -
         return time.perf_counter() - begin
 
 
-def flushed_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]], threads: int) -> float:
+def flushed_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]], *, threads: int) -> float:
     """As `pwrite_loop` in some threads; each continues when its record is on the device.
 
     A further thread flushes for all that wait: the least that Python needs to pass them on.
@@ -399,7 +399,8 @@ def flushed_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]], 
             with lock:
                 now = time.time_ns() // 1_000_000
                 write(descriptor, b"".join((
-                    head.pack(size, magic, crc, queue_id, 0, 0, end, 0, now, host, now, host, 0, 0, len(body)),
+                    head.pack(size, magic, crc, queue_id, 0, 0, end, 0, now, host, now, host, 0, 0,
+                              len(body)),
                     body, bytes((len(name),)), name, len(properties).to_bytes(2, "big"), properties,
                 )), end)  # fmt: skip
                 end += size

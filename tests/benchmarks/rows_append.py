@@ -201,8 +201,7 @@ def _put_blocks(
 
 def _puts(bench: Bench, warm: JavaStore | None) -> Row:
     """As StoreBench."""
-    (topic,), count = messages.topic_names(1), bench.scale.puts
-    numbers = counter()
+    count, numbers = bench.scale.puts, counter()
 
     def put_all(writer: StoreWriter) -> float:
         def put_each(some: list[NewMessage]) -> None:
@@ -214,27 +213,31 @@ def _puts(bench: Bench, warm: JavaStore | None) -> Row:
     def put(**options: Any) -> float:
         return _with_writer(bench.folder / f"puts-{next(numbers)}", count, put_all, **options)
 
-    def bare(loop: Callable[..., float]) -> float:
-        path = bench.folder / "put-loop"
-        body = messages.bodies(1)[0].as_py().encode()
-        made = [(number % QUEUES, topic, body, f"KEYS\1{messages.key(number)}\2TAGS\1TagA\2UNIQ_KEY\1"
-                 f"{messages.KEY_PREFIX}{number:08X}\2".encode()) for number in range(count)]  # fmt: skip
-        seconds = loop(path, made)
-        path.unlink()
-        return seconds
-
     return Row(
         name="put, one by one", unit="messages", amount=count, in_process=True, goals={WARM: 0.6},
         contenders=[
             Call(name="StoreWriter.put", kind="rmqtool", work=put),
             Call(name="StoreWriter.put, write buffer", kind="rmqtool", work=partial(put, write_buffer=True)),
-            Call(name="a bare Python loop", kind="limit", work=partial(bare, limits.put_loop),
+            Call(name="a bare Python loop", kind="limit",
+                 work=partial(_bare_puts, bench, count, limits.put_loop),
                  shown="packs records into mapped memory, and checks nothing"),
-            Call(name="a bare Python loop, pwrite", work=partial(bare, limits.pwrite_loop),
+            Call(name="a bare Python loop, pwrite",
+                 work=partial(_bare_puts, bench, count, limits.pwrite_loop),
                  shown="packs records and writes each with pwrite, in a lock, and checks nothing"),
             *_java_puts(warm, count),
         ],
     )  # fmt: skip
+
+
+def _bare_puts(bench: Bench, count: int, loop: Callable[..., float]) -> float:
+    """Seconds of a loop of `limits` over as many messages."""
+    path, (topic,) = bench.folder / "put-loop", messages.topic_names(1)
+    body = messages.bodies(1)[0].as_py().encode()
+    made = [(number % QUEUES, topic, body, f"KEYS\1{messages.key(number)}\2TAGS\1TagA\2UNIQ_KEY\1"
+             f"{messages.KEY_PREFIX}{number:08X}\2".encode()) for number in range(count)]  # fmt: skip
+    seconds = loop(path, made)
+    path.unlink()
+    return seconds
 
 
 def _java_puts(warm: JavaStore | None, count: int) -> list[Contender]:
@@ -266,16 +269,17 @@ def _lists(bench: Bench, warm: JavaStore | None) -> Row:
 
 
 def _flushed_puts(bench: Bench, warm: JavaStore | None) -> Row:
-    """Every put returns when its message is on the device."""
+    """Every put returns when its message is on the device; as StoreBench, making messages does not count."""
     (topic,), count = messages.topic_names(1), bench.scale.sync_puts
     numbers = counter()
 
     def put_all(writer: StoreWriter) -> float:
-        def put_every(first: int) -> None:
-            for message in messages.each(topic, first, count, THREADS):
+        def put_every(some: list[NewMessage]) -> None:
+            for message in some:
                 assert writer.put(message).flushed
 
-        threads = [threading.Thread(target=put_every, args=(first,)) for first in range(THREADS)]
+        made = [list(messages.each(topic, first, count, THREADS)) for first in range(THREADS)]
+        threads = [threading.Thread(target=put_every, args=(some,)) for some in made]
         begin = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -299,6 +303,9 @@ def _flushed_puts(bench: Bench, warm: JavaStore | None) -> Row:
             Call(name="StoreWriter.put, sync", kind="rmqtool", work=put),
             Call(name="write and flush", kind="limit", work=bare,
                  shown=f"writes {THREADS} records and waits for the device, again and again"),
+            Call(name=f"a bare Python loop, {THREADS} threads", kind="limit",
+                 work=partial(_bare_puts, bench, count, partial(limits.flushed_loop, threads=THREADS)),
+                 shown="packs records, writes each with pwrite, in a lock; one thread flushes for all"),
             *library,
         ]),
     )  # fmt: skip
