@@ -5,6 +5,7 @@
     partitions FILE FOLDER    the bodies of an Arrow file, each to the end of the file of its queue
     parquet FILE TARGET       an Arrow file as Parquet, compressed as `export` does
     json FILE                 json.loads of every line
+    jsoncolumns FILE          the lines as columns, by pyarrow
     inflate FILE TEXT         zlib.decompress of every body of an Arrow file, and a search for the text
     places PLAN               the used part of index files, and some bytes at each of many places of a log
     answers STORE TOPIC       a server of asyncio that has the answers to all pulls ready, until it is killed
@@ -59,6 +60,17 @@ def read_and_sum(path: str | Path) -> int:
         while count := file.readinto(words.data.cast("B")):
             total += int(words[: count // 8].sum())
     return total
+
+
+def read_and_crc(path: str | Path) -> int:
+    """Read every byte of a file, and the CRC-32 of each buffer: what checking each byte takes."""
+    from isal.isal_zlib import crc32
+
+    buffer, crc = memoryview(bytearray(_BUFFER_BYTES)), 0
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while count := file.readinto(buffer):
+            crc ^= crc32(buffer[:count])
+    return crc
 
 
 def write_plan(store: Path, log_end: int, target: Path) -> None:
@@ -147,6 +159,14 @@ def json_lines(path: str) -> int:
         for line in file:
             json.loads(line)
             count += 1
+    return count
+
+
+def json_columns(path: str) -> int:
+    """Parse a file of JSON lines into columns, in as many threads as there are processors; the rows."""
+    import pyarrow.json as pj
+
+    count: int = pj.read_json(path, read_options=pj.ReadOptions(block_size=_BUFFER_BYTES)).num_rows
     return count
 
 
@@ -449,6 +469,8 @@ def main(arguments: Sequence[str]) -> None:
         parquet(*given)
     elif work == "json":
         json_lines(*given)
+    elif work == "jsoncolumns":
+        json_columns(*given)
     elif work == "inflate":
         inflate(*given)
     elif work == "places":

@@ -167,11 +167,15 @@ def _json_lines(bench: Bench, warm: JavaStore | None) -> Iterator[Row]:
         line=[*LIMITS, "json", source],
         shown="decodes every line, and writes nothing",
     )
+    columns = Program(
+        name="pyarrow, read_json", kind="limit", line=[*LIMITS, "jsoncolumns", source],
+        shown="parses the lines into columns, on all processors, and writes nothing",
+    )  # fmt: skip
     yield Row(
         name="append from JSON lines", unit="messages", amount=count, goals={WARM: 2.5},
         contenders=[
-            appended(bench.folder / "store", source, count), _bare_writer(bench, source, count), loop,
-            *_java(bench, warm, 1, count),
+            appended(bench.folder / "store", source, count), _bare_writer(bench, source, count), columns,
+            loop, *_java(bench, warm, 1, count),
         ],
     )  # fmt: skip
     source.unlink()

@@ -13,7 +13,7 @@ from rmqtool.index.index_file import open_index_files
 from rmqtool.read.key_columns import ColumnLookup, lookup_columns
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
-from tests.benchmarks import messages
+from tests.benchmarks import limits, messages
 from tests.benchmarks.harness import Call, Program, Row, rmqtool
 from tests.benchmarks.java import java, only
 from tests.benchmarks.machine import remove_store
@@ -43,6 +43,12 @@ def rows(bench: Bench) -> Iterator[Row]:
             )  # fmt: skip
 
         warm = library(JAVA_ROUNDS, warm=True)
+        plan = bench.folder / "places.json"
+        plan.write_text(json.dumps(_plan(store, topic, keys)), "ascii")
+        reads = Program(
+            name="its reads alone", kind="limit", line=[*LIMITS, "places", plan],
+            shown="the used part of the index, and 512 bytes at each message, by a loop in Python",
+        )  # fmt: skip
         yield Row(
             name=f"lookup of {count:,} keys".replace(" 1 keys", " 1 key"), unit="keys", amount=count,
             goals={warm.name: 2}, note=_NOTE,
@@ -51,39 +57,41 @@ def rows(bench: Bench) -> Iterator[Row]:
                         name="rmqtool lookup",
                         shown="rmqtool lookup STORE --keys-from FILE --topic TOPIC --json",
                         answer=lambda text, n=count: text.count('"found_by"') == n),
-                empty_command(store), library(1, warm=False), warm,
+                empty_command(store), reads, library(1, warm=False), warm,
             ]),
         )  # fmt: skip
         if count > 1:
-            yield _places(bench, store, topic, keys)
+            yield _places(bench, store, topic, keys, reads)
     with Store.open(store) as opened, ColumnLookup(opened) as columns:
 
         def found() -> None:
             assert columns(keys, topic).key.tolist() == list(range(len(keys)))
 
+        def read() -> None:
+            assert limits.places(str(plan)) == len(keys)
+
         yield Row(
             name=f"lookup of {len(keys):,} keys, files open", unit="keys", amount=len(keys), in_process=True,
             goals={warm.name: 3},
-            contenders=only([Call(name="lookup_columns", kind="rmqtool", work=found), warm]),
+            contenders=only([
+                Call(name="lookup_columns", kind="rmqtool", work=found),
+                Call(name="its reads alone, in process", kind="limit", work=read,
+                     shown="the same reads, in this process"),
+                warm,
+            ]),
         )  # fmt: skip
     for each in (path, bench.folder / "one.txt", bench.folder / "places.json"):
         each.unlink(missing_ok=True)
     remove_store(store)
 
 
-def _places(bench: Bench, store: Path, topic: str, keys: list[str]) -> Row:
+def _places(bench: Bench, store: Path, topic: str, keys: list[str], reads: Program) -> Row:
     """Without what a message takes to be shown: the same command with one key is its start."""
     count, one, path = len(keys), bench.folder / "one.txt", bench.folder / "keys.txt"
     one.write_text(f"{keys[0]}\n", "ascii")
-    plan = bench.folder / "places.json"
-    plan.write_text(json.dumps(_plan(store, topic, keys)), "ascii")
     options = ("--topic", topic, "--json", "--fields", "physical_offset")
     shown = f"rmqtool lookup STORE --keys-from FILE {' '.join(options[2:])}"
     start = rmqtool("lookup", store, "--keys-from", one, *options, name="with one key", shown=shown)
-    reads = Program(
-        name="its reads alone", kind="limit", line=[*LIMITS, "places", plan],
-        shown="the used part of the index, and 512 bytes at each message, by a loop in Python",
-    )  # fmt: skip
     return Row(
         name=f"lookup of {count:,} keys, their places", unit="keys", amount=count,
         cpu_goals={reads.name: 1 / 4},

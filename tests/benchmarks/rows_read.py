@@ -195,6 +195,10 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
         )
         for name, threads in (("", 1), (", two threads", 2))
     )
+    checking = Call(
+        name="reading and CRC", kind="limit", work=lambda: _ignore([*map(limits.read_and_crc, paths)]),
+        shown="the CRC-32 of each buffer, by isal",
+    )  # fmt: skip
     loops = [
         Call(
             name=f"Python with {name}",
@@ -210,7 +214,7 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         name="walk and CRC, from files", unit="bytes", amount=size, in_process=True,
-        goals={reading.name: 0.8}, contenders=only([one, reading, summing, *loops, java_walk]),
+        goals={reading.name: 0.8}, contenders=only([one, reading, summing, checking, *loops, java_walk]),
     )  # fmt: skip
     yield Row(
         name="walk and CRC, two threads", unit="bytes", amount=size, in_process=True,
@@ -319,6 +323,13 @@ def _columns(store: Path, target: Path, columns: tuple[str, ...], **options: Any
         messages.write_arrow(target, tables)
 
 
+def _pyarrow(table: Path, target: Path) -> Program:
+    return Program(
+        name="pyarrow alone", kind="limit", line=[*LIMITS, "parquet", table, target.with_suffix(".bare")],
+        shown="compresses and writes the same columns from memory",
+    )  # fmt: skip
+
+
 def _exports(bench: Bench, store: Path) -> Iterator[Row]:
     """Messages as files. The bare writer has the columns in memory already."""
     target, table = bench.folder / "export", bench.folder / "table.arrow"
@@ -332,15 +343,6 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
             shown=" ".join([f"rmqtool export STORE --output FILE.{suffix} --jobs 0", *map(str, options)]),
         )  # fmt: skip
 
-    def bare() -> Program:
-        line = [*LIMITS, "parquet", table, target.with_suffix(".bare")]
-        return Program(
-            name="pyarrow alone",
-            kind="limit",
-            line=line,
-            shown="compresses and writes the same columns from memory",
-        )
-
     for name, options, columns, goals in (
         ("export to Parquet", (), tuple(export_request("a.parquet").columns.names), {}),
         (
@@ -351,7 +353,9 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
         _columns(store, table, columns)
         yield Row(
             name=name, unit="messages", amount=count, goals=goals,
-            contenders=[exported("parquet", *options), bare(), _log_pass(store), _cat(store)],
+            contenders=[
+                exported("parquet", *options), _pyarrow(table, target), _log_pass(store), _cat(store)
+            ],
         )  # fmt: skip
     table.unlink()
     yield Row(
@@ -380,7 +384,8 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
 def _cold(bench: Bench, store: Path) -> Iterator[Row]:
     """The files are not in the page cache: the device is the limit."""
     size = _log_bytes(store)
-    target = bench.folder / "cold.parquet"
+    target, table = bench.folder / "cold.parquet", bench.folder / "cold.arrow"
+    _columns(store, table, tuple(export_request("a.parquet").columns.names))
     for name, arguments in {
         "verify, log pass": ("verify", store, "--pass", "log"),
         "verify, all passes": ("verify", store),
@@ -394,6 +399,8 @@ def _cold(bench: Bench, store: Path) -> Iterator[Row]:
             contenders=[
                 rmqtool(*arguments, before=cold, shown=f"rmqtool {arguments[0]} STORE"),
                 _cat(store, before=cold),
+                *([_pyarrow(table, target)] if arguments[0] == "export" else []),
             ],
         )  # fmt: skip
-    target.unlink()
+    for path in (target, table, target.with_suffix(".bare")):
+        path.unlink()
