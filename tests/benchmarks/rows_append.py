@@ -168,7 +168,7 @@ def _json_lines(bench: Bench, warm: JavaStore | None) -> Iterator[Row]:
         shown="decodes every line, and writes nothing",
     )
     columns = Program(
-        name="pyarrow, read_json", kind="limit", line=[*LIMITS, "jsoncolumns", source],
+        name="pyarrow, read_json", line=[*LIMITS, "jsoncolumns", source],
         shown="parses the lines into columns, on all processors, and writes nothing",
     )  # fmt: skip
     yield Row(
