@@ -79,13 +79,6 @@ def smallest(owner: Owner | None, *, property_crc: bool = False) -> int:
     return message.record_size(version, 0, 0, len(owner.topic), len(stored) + more)
 
 
-@lru_cache(maxsize=64)
-def _body(size: int) -> tuple[bytes, int]:
-    """The body of `size` bytes and its CRC; the fillers of a hole have few sizes."""
-    body = b"\xff" * size
-    return body, message.masked_crc(body)
-
-
 def encode(
     size: int,
     physical_offset: int,
@@ -118,12 +111,12 @@ def encode(
         topic, stored = owner.topic, _fitting(owner, size, property_crc)
     reserved = properties.reserve_property_crc(stored) if property_crc else stored
     version = 1 if len(topic) <= _V1_TOPIC_MAX else 2
-    body, body_crc = _body(size - message.record_size(version, 0, 0, len(topic), len(reserved)))
+    body = b"\xff" * (size - message.record_size(version, 0, 0, len(topic), len(reserved)))
     record = message.encode(
         Message(
             total_size=size,
             magic=message.MAGIC_BY_VERSION[version],
-            body_crc=body_crc,
+            body_crc=message.masked_crc(body),
             queue_id=owner.queue_id if owner else 0,
             flag=0,
             queue_offset=owner.queue_offset if owner else 0,

@@ -64,7 +64,7 @@ def with_times(value: Any, zone: tzinfo | None) -> Any:
         return value
     result: dict[str, Any] = {}
     for name, item in value.items():
-        result[name] = with_times(item, zone) if isinstance(item, list | tuple | dict) else item
+        result[name] = with_times(item, zone)
         if name.endswith("_timestamp_ms"):
             result[f"{name.removesuffix('stamp_ms')}"] = format_time(item, zone) if item else None
     return result
