@@ -200,6 +200,8 @@ class LogWriter:
                 is not known.
         """
         wanted = self.end if offset is None else offset
+        if offset is not None and self.flushed >= offset:
+            return self.flushed
         with self._flush_lock:
             if self.failed is not None:
                 raise self.failed  # a second try would succeed although bytes are lost

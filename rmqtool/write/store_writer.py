@@ -42,6 +42,7 @@ from rmqtool.write.put_result import PutResult, PutResults
 from rmqtool.write.queue_offsets import QueueOffsets
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.records.prepare import EncodedRecord, pack, prepare, prepare_batch, with_offsets
+from rmqtool.write.records.property_map import waits
 from rmqtool.write.records.wrong_values import FAILURES, explained, raise_explained
 from rmqtool.write.reput import Reput
 from rmqtool.write.state import StateFiles, hint_begun, hint_unclean
@@ -242,7 +243,7 @@ class StoreWriter:
             RefusedError: its topic or queue may not be written.
             UnwritableError: it could not be written; nothing is stored.
         """
-        return self._group_commit.put(message) if self._waits and message.wait else self.append(message)
+        return self._group_commit.put(message) if self._waits and waits(message) else self.append(message)
 
     def append(self, message: NewMessage) -> PutResult:
         """Store one message as `put` does, but do not wait for the device. Raises as `put`."""
@@ -328,11 +329,11 @@ class StoreWriter:
 
     def _flushed_many(self, messages: Sequence[NewMessage], results: PutResults) -> PutResults:
         """Bring the messages that wait for the device there; their results."""
-        waits = [message.wait for message in messages[: len(results)]] if self._waits else []
-        if not any(waits):
+        awaited = [waits(message) for message in messages[: len(results)]] if self._waits else []
+        if not any(awaited):
             return results
-        last = max(place for place, waited in enumerate(waits) if waited)
-        return results.flushed(waits) if self._flushed(results[last]).flushed else results
+        last = max(place for place, waited in enumerate(awaited) if waited)
+        return results.flushed(awaited) if self._flushed(results[last]).flushed else results
 
     def put_table(self, table: pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]) -> TableResult:
         """Store the rows of Arrow tables or batches; see `table.TableAppender` for the columns.

@@ -32,7 +32,7 @@ class NewMessage:
         reconsume_times: how often a consumer has sent it back.
         prepared_transaction_offset: in a committed message the half message's physical offset.
         delay_level: 1 and more delays the message (property DELAY); 0 does not.
-        wait: whether a `sync` put waits for the flush (property WAIT, if `properties` has none).
+        wait: whether a `sync` put waits until it is flushed (property WAIT).
         uniq_key: the unique id (property UNIQ_KEY); None makes one.
         compression: how a body is compressed that is large enough (`compress_over`).
     """

@@ -76,6 +76,16 @@ def client_map(message: NewMessage, uniq_key: str) -> dict[str, str]:
     return found
 
 
+def waits(message: NewMessage) -> bool:
+    """Whether a `sync` put of a message waits for the flush: WAIT of `client_map`, or `wait` of a stored one.
+
+    A value that is not text is refused when the message is stored.
+    """
+    own = message.properties
+    value = own.get(WAIT) if isinstance(own, Mapping) else None
+    return is_true(value) if isinstance(value, str) else message.wait
+
+
 def broker_map(client: Mapping[str, str], options: WriteOptions) -> dict[str, str]:
     """The broker's map for a request with the client's properties."""
     profile = options.profile

@@ -20,6 +20,7 @@ from rmqtool.storage.profile import PROFILES
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.records.prepare import pack, prepare, prepare_batch, with_offsets
+from rmqtool.write.records.property_map import waits
 from rmqtool.write.records.tables import SPECIAL_NAMES, tables_for
 from rmqtool.write.records.unique_id import IDS_PER_MS, UniqueIdMaker
 
@@ -67,9 +68,10 @@ def test_properties_of_a_plain_message(options: WriteOptions, expected: str) -> 
     )
 
 
-def test_wait_is_not_stored_in_4_9() -> None:
+def test_wait_is_known_but_not_stored_in_4_9() -> None:
     """4.x drops WAIT from the string of a plain message, and keeps it where it rewrites one."""
     new = NewMessage("T", wait=False, uniq_key="U")
+    assert not waits(new)
     assert "WAIT" not in properties.decode(stored(new, OLD).properties_bytes)
     assert properties.decode(stored(replace(new, delay_level=1), OLD).properties_bytes)["WAIT"] == "false"
     assert properties.decode(stored(new, NEWEST).properties_bytes)["WAIT"] == "false"

@@ -196,6 +196,9 @@ def test_sync_writers_share_their_flushes(tmp_path: Path) -> None:
     with small(tmp_path, flush="sync") as writer:
         assert writer.put(NewMessage("T", b"waits")).flushed
         assert not writer.put(NewMessage("T", b"does not", wait=False)).flushed
+        for text, other in (("true", False), ("false", True)):  # the property counts, not the field
+            one = NewMessage("T", b"by its property", properties={"WAIT": text}, wait=other)
+            assert (writer.put(one).flushed, writer.put_many([one])[0].flushed) == (not other, not other)
         unflushed: list[int] = []
 
         def work() -> None:
@@ -210,7 +213,7 @@ def test_sync_writers_share_their_flushes(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert unflushed == []
-    assert len(stored(writer.root)) == 2 + 8 * 40
+    assert len(stored(writer.root)) == 6 + 8 * 40
     assert bad_findings(writer.root) == []
 
 
